@@ -276,7 +276,7 @@ class Installation:
     def all_gone(self) -> list[str]:
         """The leftovers after a clean stop without sandboxes; after a moment, none."""
         try:
-            wait_until(lambda: not self.leftovers(server=True), 20, "the end")
+            wait_until(lambda: not self.leftovers(server=True), 60, "the end")
         except AssertionError:
             return self.leftovers(server=True)
         return []

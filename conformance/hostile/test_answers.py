@@ -88,7 +88,7 @@ def log_of(server, request: str) -> str:
     """The server's log lines about a request."""
     log = server.data / "server.log"
     lines = lambda: [line for line in log.read_text(errors="replace").splitlines() if request in line]
-    return "\n".join(wait_until(lines, 10, "the log of a request"))
+    return "\n".join(wait_until(lines, 60, "the log of a request"))
 
 
 def failures(server, sandbox):

@@ -286,7 +286,7 @@ def test_a_build_contacts_no_forbidden_registry(server, theirs):
         begun = theirs.post("/v3/templates", {"name": "asks"})[1]
         path = f"/templates/{begun['templateID']}/builds/{begun['buildID']}"
         assert theirs.post(f"/v2{path}", {"fromImage": image})[0] == 202
-        wait_until(lambda: theirs.get(f"{path}/status")[1]["status"] == "error", 20, "the build's end")
+        wait_until(lambda: theirs.get(f"{path}/status")[1]["status"] == "error", 60, "the build's end")
         reason = theirs.get(f"{path}/status")[1]["reason"]
         assert "image" in reason["message"] and reason["step"] == "base", reason
         with pytest.raises(TimeoutError):
@@ -499,7 +499,7 @@ def test_a_process_inside_cannot_take_the_daemon_over(server, sandbox):
 def private(server):
     made = create(server, "runc", timeout=900, network={"allow_public_traffic": False})
     made.commands.run("python3 -m http.server 8000", background=True)
-    made.commands.run("for n in $(seq 100); do curl -s localhost:8000 >/dev/null && break; sleep .1; done")
+    made.commands.run("for n in $(seq 600); do curl -s localhost:8000 >/dev/null && break; sleep .1; done")
     yield made
     made.kill()
 
@@ -529,7 +529,7 @@ def test_the_gateway_forwards_no_credentials(server, private):
         "http.server.HTTPServer(('0.0.0.0',8001),H).serve_forever()\n"
     ))
     private.commands.run("python3 /tmp/show.py", background=True)
-    private.commands.run("for n in $(seq 100); do curl -s localhost:8001 >/dev/null && break; sleep .1; done")
+    private.commands.run("for n in $(seq 600); do curl -s localhost:8001 >/dev/null && break; sleep .1; done")
     token = private.traffic_access_token
     status, seen = Call(server, None).get("/", headers=envd(private, 8001, **{"e2b-traffic-access-token": token}))
     assert status == 200 and token not in seen and token_of(server, private) not in seen

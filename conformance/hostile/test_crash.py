@@ -176,6 +176,6 @@ def test_a_crash_loses_nothing_and_leaves_nothing(crashing):
     assert ledger.alive <= known
     for sandbox in known:
         assert call.delete(f"/sandboxes/{sandbox}")[0] == 204
-    wait_until(lambda: not crashing.leftovers(), 30, f"clearing: {crashing.leftovers()}")
+    wait_until(lambda: not crashing.leftovers(), 60, f"clearing: {crashing.leftovers()}")
     crashing.stop()
     assert crashing.all_gone() == []

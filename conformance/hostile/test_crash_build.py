@@ -78,9 +78,9 @@ def test_a_crash_during_a_build_leaves_nothing(server):
         # Every snapshot on disk is recorded.
         kept = {entry.name for entry in (server.data / "disk/.snapshots").iterdir()}
         assert kept == snapshots_noted(server)
-        wait_until(lambda: server.leftovers() == [], 20, "the sandboxes of its builds are gone")
+        wait_until(lambda: server.leftovers() == [], 60, "the sandboxes of its builds are gone")
     assert min(outcomes.values()) > 0, outcomes
     for name in ("crash-0", "crash-1"):
         assert call.delete(f"/templates/{name}")[0] in (204, 404)
     assert call.ids() == []
-    wait_until(lambda: server.leftovers() == [], 20, "the end of the last sandbox")
+    wait_until(lambda: server.leftovers() == [], 60, "the end of the last sandbox")

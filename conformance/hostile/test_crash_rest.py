@@ -298,7 +298,7 @@ def test_a_crash_during_a_save_loses_nothing(crashing):
         assert call.delete(f"/templates/{one['snapshotID']}")[0] == 204
     for sandbox in call.ids():
         assert call.delete(f"/sandboxes/{sandbox}")[0] == 204
-    wait_until(lambda: not crashing.leftovers(), 30, f"clearing: {crashing.leftovers()}")
+    wait_until(lambda: not crashing.leftovers(), 60, f"clearing: {crashing.leftovers()}")
     saved = crashing.data / "disk"
     assert [*saved.glob(".paused/*"), *saved.glob(".snapshots/*")] == []
     crashing.stop()

@@ -147,7 +147,7 @@ def test_hanging_requests_only_limit_their_own_sandbox(small, attacker, neighbou
         def answered() -> bool:
             line.sendall(head_of(attacker, FIRST))
             return line.recv(4096).startswith(b"HTTP/1.1 200")
-        wait_until(answered, 20, "the attacker's own places to come back")
+        wait_until(answered, 60, "the attacker's own places to come back")
 
 
 class Streams:
@@ -198,15 +198,15 @@ def test_http2_streams_are_counted_individually(small, attacker, neighbour, quie
             return len(answered) > 100
 
         # Admitted requests hang; the others are refused.
-        wait_until(refused, 30, "the refusals")
+        wait_until(refused, 60, "the refusals")
         assert set(answered) == {"429"}
         # Refusals need no connection into the sandbox, so they may come first.
-        wait_until(lambda: descriptors(small) > begun + 100, 30, "the admitted requests' connections")
+        wait_until(lambda: descriptors(small) > begun + 100, 60, "the admitted requests' connections")
         goes_on(small, neighbour)
     finally:
         for client in clients:
             client.line.close()
-    wait_until(lambda: descriptors(small) < begun + 50, 30, "the descriptors to be given back")
+    wait_until(lambda: descriptors(small) < begun + 50, 60, "the descriptors to be given back")
 
 
 def test_idle_clients_make_room_for_others(small, neighbour):

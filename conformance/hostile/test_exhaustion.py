@@ -15,7 +15,7 @@ from .conftest import LIMITS, create
 from .machine import Call
 
 #: How long a response may take under a neighbour's attack. All share two processors.
-PATIENCE = 10
+PATIENCE = 20
 
 
 #: The duration of an attack in seconds.
@@ -114,9 +114,9 @@ def test_a_greedy_sandbox_harms_only_itself(server, runtime, neighbour, name):
     assert most <= LIMITS["pids"] + 1
     assert not others.wrong, others.wrong[:3]
     assert others.asked > 1 and others.slowest < PATIENCE, others.slowest
-    assert killed < 20
+    assert killed < PATIENCE
     gone = lambda: [line for line in server.leftovers() if sandbox in line]  # noqa: E731
-    wait_until(lambda: not gone() and not server.processes(sandbox), 20, f"clearing: {gone()}")
+    wait_until(lambda: not gone() and not server.processes(sandbox), 60, f"clearing: {gone()}")
     assert resident_kib(server.process.pid) - begun < 64 << 10
     assert server.process.poll() is None
 
@@ -214,7 +214,7 @@ def test_limits_are_set_in_the_cgroups(server, sandbox, runtime):
 def test_sandboxes_end_at_their_deadline(server, runtime):
     made = create(server, runtime, timeout=2)
     made.commands.run(FORK, background=True, timeout=0)
-    wait_until(lambda: made.sandbox_id not in Call(server).ids(), 30, "the end by time")
-    wait_until(lambda: not server.processes(made.sandbox_id), 30, "its processes to end")
+    wait_until(lambda: made.sandbox_id not in Call(server).ids(), 60, "the end by time")
+    wait_until(lambda: not server.processes(made.sandbox_id), 60, "its processes to end")
     with pytest.raises(Exception, match="."):
         Sandbox.connect(made.sandbox_id, **server.options())

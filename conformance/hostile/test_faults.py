@@ -150,7 +150,7 @@ def test_failed_calls_leave_nothing_behind(faulty, faults, runtime, what):
         for sandbox in subject:
             if what != "destroy":
                 try:
-                    wait_until(lambda s=sandbox: answers(s), 40, f"{sandbox} to answer or to be gone")
+                    wait_until(lambda s=sandbox: answers(s), 60, f"{sandbox} to answer or to be gone")
                 except AssertionError as error:
                     raise AssertionError(f"{error}\n{faulty.log_tail()}") from None
             session("DELETE", f"/sandboxes/{sandbox}")

@@ -112,7 +112,7 @@ def address_of(server, port: int) -> str:
                     pass
         return bool(found)
 
-    wait_until(answers, 20, "the server in the sandbox, asked by root of the machine")
+    wait_until(answers, 60, "the server in the sandbox, asked by root of the machine")
     return found[0]
 
 
@@ -134,7 +134,7 @@ def test_a_private_port_is_reachable_through_the_gateway_only(server, private):
     def served() -> bool:
         return stranger.get("/", headers=where | token)[0] == 200
 
-    wait_until(served, 20, "the port, by its token")
+    wait_until(served, 60, "the port, by its token")
     assert stranger.get("/", headers=where)[0] == 403
     address = address_of(server, 8765)
     with neighbour(server, ROOT, 8765) as came:
@@ -272,7 +272,7 @@ def test_unsecured_sandboxes_are_open_through_the_gateway_only(server, runtime):
         assert run(made, f"{inside}/envs").out == "200"
         assert run(made, f"{inside}/init -X POST -d '{{}}'").out == "401"
         with neighbour(server, ROOT, 49983) as came:
-            wait_until(lambda: run(made, "true").code == 0, 10, "a command")
+            wait_until(lambda: run(made, "true").code == 0, 60, "a command")
         heads = [said.splitlines()[0] for _, _, said in came["answers"] if said]
         assert heads and all(" 401 " in head for head in heads), heads
     finally:

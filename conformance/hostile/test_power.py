@@ -148,7 +148,7 @@ def save_and_lose_power(scratch: Path, kind: str, memory: bool) -> None:
 
         for gone in (running, taken_of):
             wait_until(
-                lambda: call.get(f"/sandboxes/{gone.sandbox_id}")[0] == 404, 30, "the end of what ran"
+                lambda: call.get(f"/sandboxes/{gone.sandbox_id}")[0] == 404, 60, "the end of what ran"
             )
         again = Sandbox.connect(paused.sandbox_id, **installation.options())
         clone = Sandbox.create(snapshot["snapshotID"], **installation.options())
@@ -159,4 +159,4 @@ def save_and_lose_power(scratch: Path, kind: str, memory: bool) -> None:
             assert sandbox.files.read("mark") == "here"
             sandbox.kill()
         assert call.delete(f"/templates/{snapshot['snapshotID']}")[0] == 204
-        wait_until(lambda: not installation.leftovers(), 30, f"clearing: {installation.leftovers()}")
+        wait_until(lambda: not installation.leftovers(), 60, f"clearing: {installation.leftovers()}")

@@ -33,8 +33,8 @@ def server(scratch):
 def count(inside: Sandbox) -> int:
     """The next number of a program that counts in its memory."""
     before = inside.commands.run("cat /tmp/n 2>/dev/null || echo 0").stdout
-    inside.commands.run("echo more > /tmp/fifo", timeout=20)
-    end = time.monotonic() + 20
+    inside.commands.run("echo more > /tmp/fifo", timeout=60)
+    end = time.monotonic() + 60
     while (now := inside.commands.run("cat /tmp/n 2>/dev/null || echo 0").stdout) == before:
         assert time.monotonic() < end
     return int(now)
@@ -147,8 +147,8 @@ def test_a_paused_sandbox_costs_nothing_and_outlives_the_server(server):
     sandbox = inside.sandbox_id
     inside.pause()
     # The response comes when the save is complete; the old execution is removed afterwards.
-    wait_until(lambda: server.processes(sandbox) == set(), 10, "its processes are gone")
-    wait_until(lambda: not any(group.name == sandbox for group in server.groups()), 10, "its groups are gone")
+    wait_until(lambda: server.processes(sandbox) == set(), 60, "its processes are gone")
+    wait_until(lambda: not any(group.name == sandbox for group in server.groups()), 60, "its groups are gone")
     for _ in range(2):
         server.stop()
         # State that a reboot clears.
@@ -352,7 +352,7 @@ def test_a_hostile_import_is_refused_and_does_not_delay_a_stop(scratch):
         importing.start()
         wait_until(lambda: any(
             file.is_file() for new in snapshots(server) for file in new.glob("memory/*")
-        ), 30, "the import")
+        ), 60, "the import")
         # A request's head has ten seconds; an import does not get longer.
         begun = time.monotonic()
         server.stop()
@@ -429,7 +429,7 @@ def test_a_final_snapshot_has_all_acknowledged_writes(server):
 
     writing = threading.Thread(target=write)
     writing.start()
-    wait_until(lambda: len(acknowledged) > 10, 20, "writing")
+    wait_until(lambda: len(acknowledged) > 10, 60, "writing")
     snapshot = inside.create_snapshot(headers={"x-e2b-kruise-snapshot-keep-running": "false"})
     writing.join(60)
     assert not writing.is_alive()
@@ -469,7 +469,7 @@ def test_a_clone_of_a_hostile_original_touches_nothing_of_the_machine(server):
     snapshot = inside.create_snapshot()
     begun = time.monotonic()
     clone = Sandbox.create(snapshot.snapshot_id, **server.options())
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 40
     assert clone.commands.run("echo on").stdout == "on\n"
     assert (victim.read_bytes() if victim.exists() else None) == before
     for sandbox in (inside, clone):
@@ -526,5 +526,5 @@ def test_the_layers_of_a_snapshot_stay(server):
 def test_an_expired_snapshot_takes_its_data_along(server):
     inside = Sandbox.create(SMALL, timeout=600, **server.options())
     inside.create_snapshot(headers={"x-e2b-kruise-snapshot-ttl": "1s"})
-    wait_until(lambda: snapshots(server) == [], 20, "the end of a snapshot")
+    wait_until(lambda: snapshots(server) == [], 60, "the end of a snapshot")
     inside.kill()

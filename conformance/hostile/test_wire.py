@@ -40,7 +40,7 @@ def target(server):
         "S(('0.0.0.0',8002),H).serve_forever()\n"
     ))
     made.commands.run("python3 /tmp/echo.py", background=True)
-    made.commands.run("for n in $(seq 100); do curl -s localhost:8002 >/dev/null && break; sleep .1; done")
+    made.commands.run("for n in $(seq 600); do curl -s localhost:8002 >/dev/null && break; sleep .1; done")
     yield made
     made.kill()
 
@@ -218,16 +218,16 @@ def test_endless_bodies_are_refused(server):
 )
 def test_silent_clients_time_out(server, first):
     """Slowloris: a connection has only seconds to complete a request."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
         line.sendall(first)
         begun = time.monotonic()
         while line.recv(4096):
             pass
-        assert time.monotonic() - begun < 15
+        assert time.monotonic() - begun < 30
 
 
 def test_slow_clients_time_out(server):
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
         begun, closed = time.monotonic(), False
         for byte in b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: aaaaaaaaaaaaaa":
             try:
@@ -240,13 +240,13 @@ def test_slow_clients_time_out(server):
                 closed = True
             if closed:
                 break
-        assert closed and time.monotonic() - begun < 15
+        assert closed and time.monotonic() - begun < 30
 
 
 def test_clients_may_be_idle_between_requests_but_not_within_one(server):
     """Idle connections are kept; one that starts a request's head must complete it."""
     ask = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
         for _ in range(2):
             line.sendall(ask)
             assert line.recv(4096).startswith(b"HTTP/1.1 204")
@@ -255,7 +255,7 @@ def test_clients_may_be_idle_between_requests_but_not_within_one(server):
         line.sendall(ask[:-2])
         begun = time.monotonic()
         assert line.recv(4096)[:12] in (b"", b"HTTP/1.1 408")
-        assert time.monotonic() - begun < 15
+        assert time.monotonic() - begun < 30
 
 
 def test_a_thousand_idle_connections_do_not_block_others(server, target):
@@ -271,7 +271,7 @@ def test_a_thousand_idle_connections_do_not_block_others(server, target):
         for line in lines:
             line.close()
     descriptors = lambda: len(os.listdir(f"/proc/{server.process.pid}/fd"))  # noqa: E731
-    wait_until(lambda: descriptors() < before + 50, 20, "the descriptors to be given back")
+    wait_until(lambda: descriptors() < before + 50, 60, "the descriptors to be given back")
 
 
 def test_slow_bodies_at_the_gateway_do_not_block_others(server, target):

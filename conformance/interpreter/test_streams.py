@@ -14,7 +14,7 @@ from e2b.exceptions import TimeoutException
 from .conftest import done
 
 #: The time within which a context must be usable again after an interruption.
-AGAIN_SECONDS = 10
+AGAIN_SECONDS = 25
 
 
 async def test_lines_come_when_they_are_printed(sandbox):

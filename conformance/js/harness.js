@@ -7,7 +7,7 @@ import { after, before } from 'node:test'
 import { Sandbox } from 'e2b'
 
 /** What any case may wait for an event, in milliseconds. */
-export const PATIENCE = 20_000
+export const PATIENCE = 60_000
 
 /**
  * A sandbox that the cases of a file share: none of them may harm it. `furnish` puts into it what

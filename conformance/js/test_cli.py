@@ -138,7 +138,7 @@ class TestExec:
     def test_in_the_background(self, cli, sandbox):
         path = "/home/user/background.txt"
         cli("sandbox", "exec", "-b", sandbox.sandbox_id, f"echo done > {path}")
-        wait_until(lambda: sandbox.files.exists(path), 20, "the file")
+        wait_until(lambda: sandbox.files.exists(path), 60, "the file")
 
     def test_of_an_unknown_sandbox(self, cli):
         assert "not found" in said(cli("sandbox", "exec", UNKNOWN, "true", code=1)).lower()
@@ -165,7 +165,7 @@ class TestCreate:
             terminal.type("exit\r")
             assert terminal.ends() == 0
             # A client that created a sandbox for a terminal kills it afterwards.
-            wait_until(lambda: made not in cli.ids(), 20, "the end of the sandbox")
+            wait_until(lambda: made not in cli.ids(), 60, "the end of the sandbox")
         finally:
             terminal.close()
 
@@ -207,7 +207,7 @@ class TestMetrics:
             out = cli("sandbox", "metrics", "--format", "json", sandbox.sandbox_id).stdout
             return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
-        first = wait_until(lines, 30, "the first sample")[0]
+        first = wait_until(lines, 60, "the first sample")[0]
         assert {"cpuUsedPct", "memUsed", "memTotal"} <= set(first)
 
     def test_for_people(self, cli, sandbox):

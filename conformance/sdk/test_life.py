@@ -236,7 +236,7 @@ async def test_a_list_comes_in_pages_and_order(sdk, order):
 async def test_metrics_are_measured(sdk, one):
     await done(one.commands.run("head -c 50000000 /dev/urandom >/var/tmp/some"))
     metrics = []
-    for _ in range(60):
+    for _ in range(240):
         metrics = await done(one.get_metrics())
         if metrics and metrics[-1].disk_used > 50_000_000:
             break

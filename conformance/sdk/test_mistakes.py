@@ -125,7 +125,7 @@ def test_metrics_of_many_are_asked_at_once(api, one):
         assert answer.status_code == 200
         return answer.json()["sandboxes"]
 
-    sandboxes = wait_until(told, 30, "a first sample, which is taken every few seconds")
+    sandboxes = wait_until(told, 60, "a first sample, which is taken every few seconds")
     assert set(sandboxes) == {one}
     sample = sandboxes[one]
     assert 0 < sample["memUsed"] <= sample["memTotal"] and sample["cpuCount"] >= 1

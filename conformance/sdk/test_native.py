@@ -145,7 +145,7 @@ def test_logs_events_and_metrics_are_told(native, box):
     assert logs["sandbox"] == box and len(logs["logs"].splitlines()) <= 50
     events = native("GET", "/events", params={"sandbox": box})["items"]
     assert events[-1]["kind"] == "created" and events[-1]["sandbox"] == one["id"]
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not (items := native("POST", "/sandbox/metrics", json={"names": [box, "nothing"]})["items"]):
         assert time.monotonic() < end, "samples are taken every few seconds"
     assert items[0]["sandbox"] == box and items[0]["memoryBytes"] > 0
@@ -201,10 +201,10 @@ def test_a_terminal_ends_its_shell_with_it(native, box):
         say(socket, type="init")
         hear(socket, "ready")
         say(socket, type="input", data="exec sleep 4321\n")
-        native.bash(box, "for n in $(seq 100); do pgrep -f 'sleep 432[1]' && exit 0; sleep .1; done; exit 1")
+        native.bash(box, "for n in $(seq 600); do pgrep -f 'sleep 432[1]' && exit 0; sleep .1; done; exit 1")
         say(socket, type="close")
         hear(socket, "closed")
-    native.bash(box, "for n in $(seq 100); do pgrep -f 'sleep 432[1]' || exit 0; sleep .1; done; exit 1")
+    native.bash(box, "for n in $(seq 600); do pgrep -f 'sleep 432[1]' || exit 0; sleep .1; done; exit 1")
 
 
 def test_a_terminal_is_for_its_team_and_pages_of_this_host(native, box):
@@ -250,7 +250,7 @@ def test_nonsense_ends_no_terminal_but_begins_none(native, box):
 
 
 def wait_for_server(native, box):
-    native.bash(box, "for n in $(seq 100); do curl -so /dev/null localhost:8080 && exit 0; sleep .1; done; exit 1")
+    native.bash(box, "for n in $(seq 600); do curl -so /dev/null localhost:8080 && exit 0; sleep .1; done; exit 1")
 
 
 def test_ports_are_reached_by_path_with_a_key(native, box):

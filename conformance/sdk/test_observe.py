@@ -51,7 +51,7 @@ def test_figures_say_what_ran(watched):
         made.commands.run("true")
         assert figures(watched)[passed] > before
     ended = ("shoal_sandbox_kills_total", 'reason="Requested"', 'runtime="runc"')
-    wait_until(lambda: figures(watched).get(ended), 30, f"{ended} in {list(figures(watched))}")
+    wait_until(lambda: figures(watched).get(ended), 60, f"{ended} in {list(figures(watched))}")
     assert figures(watched)[running["runc"]] == 0
     # That port serves only metrics, and the API's port has none.
     assert httpx.get(f"{watched.metrics}/sandboxes").status_code == 404

@@ -217,7 +217,7 @@ def test_a_member_that_waits_takes_no_processor_time_until_it_is_handed_out(serv
     name = f"warm-{runtime}"
     put(server, entry(server, runtime, 1))
     (waiting,) = full(server, name, 1)
-    wait_until(lambda: is_still(server, waiting), 30, "the member is held still")
+    wait_until(lambda: is_still(server, waiting), 60, "the member is held still")
     before = used(server, waiting)
     for _ in range(50):
         pool(server, name)
@@ -232,7 +232,7 @@ def test_a_member_that_waits_is_found_by_the_next_server_and_ends_like_another(s
     put(server, entry(server, "runsc", 2))
     waiting = full(server, "warm-runsc", 2)
     still = lambda: all(is_still(server, member) for member in waiting)  # noqa: E731
-    wait_until(still, 30, "the members are held still")
+    wait_until(still, 60, "the members are held still")
     server.crash()
     server.start()
     assert full(server, "warm-runsc", 2) == waiting

@@ -62,7 +62,7 @@ async def test_a_template_starts_with_what_was_built_and_started(sdk, builder, c
     # The same build again runs no step.
     began = time.monotonic()
     again = await builder.build(template, "served")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert again.template_id == built.template_id and again.build_id != built.build_id
     assert not builder.did("[builder") or not builder.did("RUN"), builder.logs
     assert "CACHED [finalize]" in builder.logs
@@ -251,7 +251,7 @@ async def test_a_build_is_ended_by_whoever_began_it(builder):
     begun = await done(builder.Template.build_in_background(template, name, **builder.options))
     path = f"/templates/{begun.template_id}/builds/{begun.build_id}"
     assert builder.api("DELETE", path).status_code == 204
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while builder.api("GET", f"{path}/status").json()["status"] != "error":
         assert time.monotonic() < end
     assert builder.api("GET", f"{path}/status").json()["reason"]["message"] == "the build was cancelled"
@@ -331,7 +331,7 @@ async def test_the_wire_says_what_is_wrong(builder):
     never = {"fromTemplate": "base", "steps": [{"type": "COPY", "args": ["a", "/b"], "filesHash": "0" * 64}]}
     assert builder.api("POST", path, never).status_code == 202
     assert builder.api("POST", path, never).status_code == 400
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while (status := builder.api("GET", f"/templates/{begun['templateID']}/builds/{begun['buildID']}/status").json())["status"] != "error":
         assert time.monotonic() < end
     assert "were not uploaded" in status["reason"]["message"] and status["reason"]["step"] == "1"

@@ -74,7 +74,7 @@ def test_a_certificate_of_ones_own_is_shown_and_another_authority_is_not_made(an
         answer = client.get("/", headers={"Host": host}, extensions={"sni_hostname": host})
         assert answer.status_code == 502 and "The sandbox was not found" in answer.text
     file = server.data / "server.log"
-    wait_until(lambda: "export E2B_DOMAIN" in file.read_text(errors="replace"), 10, "what it prints")
+    wait_until(lambda: "export E2B_DOMAIN" in file.read_text(errors="replace"), 60, "what it prints")
     log = file.read_text(errors="replace")
     assert f"export E2B_DOMAIN=sandboxes.example:{server.port}\n" in log
     # Clients decide which CAs they trust.
@@ -86,7 +86,7 @@ def said(secure):
     """The variables that the server prints for a shell."""
     file = secure.data / "server.log"
     # It answers slightly before it prints this.
-    wait_until(lambda: "export NODE_EXTRA_CA_CERTS" in file.read_text(errors="replace"), 10, "what it prints")
+    wait_until(lambda: "export NODE_EXTRA_CA_CERTS" in file.read_text(errors="replace"), 60, "what it prints")
     log = file.read_text(errors="replace")
     lines = [line.removeprefix("export ") for line in log.splitlines() if line.startswith("export ")]
     return dict(line.split("=", 1) for line in lines)

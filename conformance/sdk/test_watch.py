@@ -35,7 +35,7 @@ class Watch:
 
     async def wait_for(self, name, kind):
         """The first event with this name and kind."""
-        for _ in range(400):
+        for _ in range(2400):
             if self.sdk.name == "sync":
                 self.events += self.handle.get_new_events()
             for event in self.events:
