@@ -9,7 +9,7 @@ import pytest
 from e2b_code_interpreter import AsyncSandbox, Sandbox
 
 from ..conftest import SERVERS, running
-from ..sdk.conftest import Sdk, done
+from ..sdk.conftest import Sdk, done, is_repeated
 from .server import BUILD_SECONDS, InterpreterServer
 
 SERVERS["interpreter"] = InterpreterServer()
@@ -27,12 +27,6 @@ def pytest_collection_modifyitems(config, items):
     first = next((item for item in items if HERE in item.path.parents), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_SECONDS + 120))
-
-
-def is_repeated(item) -> bool:
-    """Whether a case is about a kernel, which SDKs reach over the wire only, and runs with another SDK."""
-    values = getattr(item, "callspec", None) and item.callspec.params
-    return item.get_closest_marker("kernel") is not None and values["sdk"] == "sync"
 
 
 class Interpreter(Sdk):

@@ -17,13 +17,16 @@ RUNTIMES = ("runsc", "runc")
 #: `SHOAL_TEST_PAIRS=all` runs the whole product.
 PAIRS = {("sync", "runsc"), ("async", "runc")}
 
+#: Marks of cases that one of the two SDKs runs: what they use of an SDK is in the cases of both.
+REMOTE = ("kernel", "server")
+
 
 def pytest_collection_modifyitems(config, items):
-    """Starts the slowest module first. Leaves out the pairs of SDK and runtime that are not in `PAIRS`."""
+    """Starts the slowest module first. Leaves out the pairs that are not in `PAIRS`, and repetitions."""
     items.sort(key=lambda item: item.path.name != "test_images.py")
     if os.environ.get("SHOAL_TEST_PAIRS") == "all":
         return
-    left_out = [item for item in items if pair(item) not in PAIRS | {None}]
+    left_out = [item for item in items if pair(item) not in PAIRS | {None} or is_repeated(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
@@ -35,6 +38,12 @@ def pair(item) -> tuple[str, str] | None:
     if not values or not {"sdk", "runtime"} <= values.keys():
         return None
     return values["sdk"], values["runtime"]
+
+
+def is_repeated(item) -> bool:
+    """Whether a case is about what SDKs reach over the wire only, and runs with the other SDK."""
+    values = getattr(item, "callspec", None) and item.callspec.params
+    return bool(values) and values.get("sdk") == "sync" and any(map(item.get_closest_marker, REMOTE))
 
 
 async def done(value):

@@ -33,6 +33,7 @@ def registries(tmp_path_factory):
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.server
 async def test_a_bare_image_gets_the_programs_that_clients_of_e2b_expect(sdk, builder, registries):
     image = f"{registries[0].address}/bare/debian:12"
     await builder.build(builder.Template().from_image(image).run_cmd("true"), "expected")
@@ -56,6 +57,7 @@ async def test_an_image_of_a_registry_is_made_fit_for_use(sdk, builder, registri
     assert await out(sandbox, "cat ~/of; pwd; id -un") == "image\n/home/user\nuser\n"
 
 
+@pytest.mark.server
 async def test_steps_become_root_and_others_as_they_say(sdk, builder, registries):
     # The image has no such user, so it is created.
     image = f"{registries[0].address}/small/debian:12"
@@ -81,6 +83,7 @@ async def test_steps_become_root_and_others_as_they_say(sdk, builder, registries
     assert await out(sandbox, "cat /tmp/where") == "/root\nroot\n"
 
 
+@pytest.mark.server
 async def test_a_registry_that_asks_is_told(sdk, builder, registries):
     image = f"{registries[1].address}/small/debian:12"
     with pytest.raises(BuildException, match="credentials"):

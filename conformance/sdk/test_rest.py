@@ -162,6 +162,7 @@ async def test_what_a_runtime_cannot_keep_is_refused_by_name(sdk):
         await sdk.create(runtime="runc", lifecycle={"on_timeout": "pause"})
 
 
+@pytest.mark.server
 async def test_a_command_finds_the_rest_of_its_time_after_a_pause(sdk):
     sandbox = await sdk.create(timeout=300)
     # The pause takes longer than the command's timeout.
@@ -200,6 +201,7 @@ while True:
 """
 
 
+@pytest.mark.server
 async def test_a_connection_that_is_open_does_not_stand_in_the_way_and_ends_with_a_pause(sdk):
     sandbox = await sdk.create(timeout=300)
     await done(sandbox.files.write("holds.py", HOLDS))
@@ -283,6 +285,7 @@ async def test_a_snapshot_may_end_its_source(sdk):
     await sdk.call("delete_snapshot", snapshot.snapshot_id)
 
 
+@pytest.mark.server
 async def test_a_snapshot_goes_by_itself(sdk):
     sandbox = await sdk.create(timeout=300)
     headers = {"x-e2b-kruise-snapshot-ttl": "1s"}
@@ -390,6 +393,7 @@ async def test_a_clone_is_itself_and_goes_its_own_way(sdk, runtime):
         assert await done(clone.files.read("own")) == clone.sandbox_id, "it goes on without it"
 
 
+@pytest.mark.server
 async def test_the_original_and_its_clone_do_not_open_each_other(sdk):
     source = await sdk.create(timeout=300)
     snapshot = await done(source.create_snapshot())
@@ -501,6 +505,7 @@ async def test_what_rests_can_be_ended(sdk):
         await sdk.call("connect", sandbox.sandbox_id)
 
 
+@pytest.mark.server
 async def test_rules_and_tokens_stay_over_a_pause(sdk):
     sandbox = await sdk.create(timeout=300, allow_internet_access=False)
     await done(sandbox.pause())
@@ -526,6 +531,7 @@ def quota(sdk, sandbox) -> float:
     raise AssertionError("no group of the sandbox bounds its processors")
 
 
+@pytest.mark.server
 async def test_a_factor_is_in_force_when_the_sandbox_is_there(sdk):
     plain = await sdk.create(timeout=300)
     whole = quota(sdk, plain)
@@ -536,6 +542,7 @@ async def test_a_factor_is_in_force_when_the_sandbox_is_there(sdk):
     assert (await done(half.commands.run("echo on"))).stdout == "on\n"
 
 
+@pytest.mark.server
 async def test_who_does_not_wait_for_the_factor_has_it_soon(sdk):
     whole = quota(sdk, await sdk.create(timeout=300))
     early = {"e2b.agents.kruise.io/cpu-resize-early-return": "true"}
@@ -556,6 +563,7 @@ async def test_who_does_not_wait_for_the_factor_has_it_soon(sdk):
 
 
 @pytest.mark.alone
+@pytest.mark.server
 async def test_processor_time_grows_in_place(sdk):
     small = await sdk.create(
         timeout=300, metadata={"e2b.agents.kruise.io/cpu-limit": "500m"}
@@ -600,6 +608,7 @@ async def test_a_factor_that_makes_no_sense_is_named(sdk, value):
     assert raised.value.status_code == 400
 
 
+@pytest.mark.server
 async def test_what_cannot_be_given_is_not_handed_out(sdk):
     before = {one.sandbox_id for one in await sdk.listed()}
     with pytest.raises(SandboxException) as raised:
@@ -608,6 +617,7 @@ async def test_what_cannot_be_given_is_not_handed_out(sdk):
     assert {one.sandbox_id for one in await sdk.listed()} <= before
 
 
+@pytest.mark.server
 async def test_clocks_are_right_after_a_pause_and_in_a_clone(sdk):
     sandbox = await sdk.create(timeout=300)
 
@@ -628,6 +638,7 @@ async def test_clocks_are_right_after_a_pause_and_in_a_clone(sdk):
     assert await off(again) < 0.5 and await off(clone) < 0.5
 
 
+@pytest.mark.server
 async def test_timers_fire_after_a_pause(sdk):
     sandbox = await sdk.create(timeout=300)
     # One timer that ends during the pause, and one that does not.
