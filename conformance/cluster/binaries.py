@@ -20,6 +20,9 @@ HERE = Path(__file__).resolve().parent
 #: The parts of the binary `kube`. A part is started by the name of its link.
 PARTS = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "fake-node"]
 
+#: Debug information and inlining are a third of the compile time.
+QUICK = "-gcflags=all=-dwarf=false -l"
+
 
 def cache() -> Path:
     """The directory of compiled programs: `SHOAL_TEST_CACHE`, otherwise the user's cache directory."""
@@ -35,8 +38,7 @@ def kube() -> Path:
     # Without a version, nodes report a placeholder that clients refuse to compare.
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     linked = " ".join(["-s -w", *(f"-X {place}.{name}={value}" for name, value in stamps.items())])
-    # Debug information and inlining are a third of the compile time.
-    directory = compiled("kube", "kube", ["-gcflags=all=-dwarf=false -l", f"-ldflags={linked}"])
+    directory = compiled("kube", "kube", [QUICK, f"-ldflags={linked}"])
     for part in PARTS:
         link = directory / part
         if not link.is_symlink():
@@ -49,6 +51,17 @@ def shim() -> Path:
     return compiled("shim", "containerd-shim-runsc-v1", ["-ldflags=-s -w"])
 
 
+def helm() -> Path:
+    """The directory with Helm, compiled if it is missing."""
+    return compiled("helm", "helm", [QUICK, "-ldflags=-s -w"])
+
+
+def kubeconform() -> Path:
+    """The directory with kubeconform, compiled if it is missing."""
+    package = "github.com/yannh/kubeconform/cmd/kubeconform"
+    return compiled("kubeconform", "kubeconform", ["-ldflags=-s -w"], package)
+
+
 def required(module: str, dependency: str) -> str:
     """The version of a dependency of a module, without the `v`."""
     for line in (HERE / module / "go.mod").read_text().splitlines():
@@ -58,7 +71,7 @@ def required(module: str, dependency: str) -> str:
     raise RuntimeError(f"{module}/go.mod does not require {dependency}")
 
 
-def compiled(module: str, program: str, options: list[str]) -> Path:
+def compiled(module: str, program: str, options: list[str], package: str = ".") -> Path:
     """The directory of a program, which is compiled unless this digest of its sources is there."""
     digest = hashlib.sha256(repr(options).encode())
     for source in sorted((HERE / module).iterdir()):
@@ -69,16 +82,16 @@ def compiled(module: str, program: str, options: list[str]) -> Path:
         # Another run may be compiling it.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (directory / program).exists():
-            compile_into(directory, module, program, options)
+            compile_into(directory, module, program, options, package)
     return directory
 
 
-def compile_into(directory: Path, module: str, program: str, options: list[str]) -> None:
+def compile_into(directory: Path, module: str, program: str, options: list[str], package: str) -> None:
     print(f"cluster: compiling {program}", file=sys.stderr, flush=True)
     unfinished = directory / f"{program}.unfinished"
     environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "auto"}
     subprocess.run(
-        ["go", "build", "-trimpath", *options, "-o", str(unfinished), "."],
+        ["go", "build", "-trimpath", *options, "-o", str(unfinished), package],
         cwd=HERE / module, env=environment, check=True,
     )
     unfinished.rename(directory / program)
@@ -87,3 +100,5 @@ def compile_into(directory: Path, module: str, program: str, options: list[str])
 if __name__ == "__main__":
     kube()
     shim()
+    helm()
+    kubeconform()
