@@ -1,5 +1,5 @@
 # Targets for people and for CI.
-.PHONY: run build envd test lint fmt bench bench-cluster fuzz deny
+.PHONY: run build envd manifests test lint fmt bench bench-cluster fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
@@ -19,6 +19,11 @@ build: envd
 envd:
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
 		-p shoal-envd --target $(TARGET)
+
+# What is generated for Kubernetes: the chart's definitions, and the chart as one file.
+manifests:
+	cargo build --locked -p shoal-server
+	python3 -m conformance.cluster.manifests
 
 # Compare Shoal with the bare tools; writes BENCHMARKS.md.
 bench:
