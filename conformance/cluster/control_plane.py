@@ -17,6 +17,8 @@ from .processes import Processes
 START_SECONDS = 120
 
 SERVICES = "10.96.0.0/16"
+#: The address of the service `kubernetes`: the first of the services' network.
+API_SERVICE = "10.96.0.1"
 
 
 class ControlPlane:
@@ -32,7 +34,7 @@ class ControlPlane:
         directory.mkdir(parents=True)
         self.processes = Processes(directory)
         self.authority = Authority(directory / "pki")
-        known = ("127.0.0.1", "localhost", address, "10.96.0.1", "kubernetes.default.svc", *hosts)
+        known = ("127.0.0.1", "localhost", address, API_SERVICE, "kubernetes.default.svc", *hosts)
         self.api_certificate = self.authority.issue("apiserver", "kube-apiserver", hosts=tuple(dict.fromkeys(known)))
         self.service_account_keys = self.authority.service_account_keys()
         self.admin = self.kubeconfig("admin", "admin", "system:masters")
@@ -46,7 +48,12 @@ class ControlPlane:
         certificate, key = self.authority.issue(name, user, group)
         return self.client_configuration(name, {"client-certificate": str(certificate), "client-key": str(key)})
 
-    def client_configuration(self, name: str, credentials: dict, url: str = "") -> Path:
+    def service_account(self, namespace: str, name: str) -> Path:
+        """The client configuration of a service account, with its namespace as default, as in a pod of it."""
+        token = self.kubectl("create", "token", name, "--namespace", namespace, "--duration", "8h")
+        return self.client_configuration(f"{namespace}-{name}", {"token": token}, namespace=namespace)
+
+    def client_configuration(self, name: str, credentials: dict, url: str = "", namespace: str = "default") -> Path:
         """A client configuration with the given credentials. `url` is for a proxy in front of the API server."""
         cluster = {"server": url or self.url, "certificate-authority": str(self.authority.directory / "ca.crt")}
         path = self.directory / f"{name}.kubeconfig"
@@ -54,7 +61,7 @@ class ControlPlane:
         path.write_text(json.dumps({
             "apiVersion": "v1", "kind": "Config", "current-context": "shoal",
             "clusters": [{"name": "shoal", "cluster": cluster}],
-            "contexts": [{"name": "shoal", "context": {"cluster": "shoal", "user": name}}],
+            "contexts": [{"name": "shoal", "context": {"cluster": "shoal", "user": name, "namespace": namespace}}],
             "users": [{"name": name, "user": credentials}],
         }))
         path.chmod(0o600)
@@ -91,7 +98,9 @@ class ControlPlane:
             "kube-apiserver", self.bin / "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
             f"--bind-address={self.address}", f"--secure-port={self.port}", "--endpoint-reconciler-type=none",
             f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}", f"--client-ca-file={authority}",
-            "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+            "--authorization-mode=Node,RBAC",
+            # Some clusters protect owner references, so the operator's rights must suffice there.
+            "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
             "--service-account-issuer=https://kubernetes.default.svc", f"--service-cluster-ip-range={SERVICES}",
             f"--service-account-key-file={public}", f"--service-account-signing-key-file={private}",
             f"--kubelet-client-certificate={kubelet_certificate}", f"--kubelet-client-key={kubelet_key}",

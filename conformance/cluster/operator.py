@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-import subprocess
+import functools
 import urllib.request
 from pathlib import Path
 
+import yaml
+
 from ..installation import free_port, program, wait_until
+from . import manifests
 from .cluster import Cluster
 
 #: The most seconds that the operator takes to lead on a machine that compiles at the same time.
 START_SECONDS = 60
 
+#: What gives the operator its rights.
+RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+
+
+@functools.cache
+def service_account(cluster: Cluster) -> Path:
+    """The client configuration of the operator's service account, with the rights that users give it."""
+    objects = yaml.load_all(manifests.RENDERED.read_text(), yaml.CSafeLoader)
+    cluster.apply(*(one for one in objects if one["kind"] in RIGHTS))
+    return cluster.service_account(manifests.NAMESPACE, manifests.RELEASE)
+
 
 class Operator:
-    """One replica, outside the cluster, with the administrator's rights."""
+    """One replica, outside the cluster, with the rights of its service account."""
 
     def __init__(self, cluster: Cluster, name: str = "operator", configuration: Path | None = None) -> None:
         self.cluster = cluster
         self.name = name
-        self.configuration = configuration or cluster.admin
+        #: How it reaches the API server; with its service account, if nothing else is given.
+        self.configuration = configuration
         self.health = free_port()
         self.metrics = free_port()
         self.webhook = free_port()
@@ -30,17 +45,15 @@ class Operator:
 
     def install(self) -> None:
         """Applies the definitions, as a user does."""
-        printed = subprocess.run(
-            [program(), "crds", "--webhook-url", self.url], capture_output=True, text=True, check=True, timeout=60
-        )
-        self.cluster.kubectl("apply", "-f", "-", input=printed.stdout)
+        self.cluster.kubectl("apply", "-f", "-", input=manifests.definitions("--webhook-url", self.url))
         # kubectl fails at once for a definition without any condition.
         established = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
         wait_until(lambda: self.cluster.answers(*established), START_SECONDS, "the definitions")
 
     def start(self, *flags: str) -> None:
+        configuration = self.configuration or service_account(self.cluster)
         self.cluster.processes.start(
-            self.name, "env", f"KUBECONFIG={self.configuration}", program(), "operator",
+            self.name, "env", f"KUBECONFIG={configuration}", program(), "operator",
             f"--health-probe-bind-address=127.0.0.1:{self.health}", f"--metrics-bind-address=127.0.0.1:{self.metrics}",
             f"--webhook-port={self.webhook}", f"--webhook-url={self.url}", *flags,
         )

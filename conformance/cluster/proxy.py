@@ -1,7 +1,7 @@
 """A proxy in front of the API server that makes requests fail, as an API server under stress does.
 
-It speaks plain HTTP to the controller and has the administrator's rights. Leases pass untouched: losing
-them is a matter of other tests.
+It speaks plain HTTP to the controller, and passes its requests on as those of the operator's service
+account. Leases pass untouched: losing them is a matter of other tests.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from . import manifests
 from .api import Api
 from .control_plane import ControlPlane
+from .operator import service_account
+
+#: The administrator, whose connection it is, acts as the operator.
+OPERATOR = f"system:serviceaccount:{manifests.NAMESPACE}:{manifests.RELEASE}"
 
 #: Headers that belong to one connection.
 OF_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "te", "upgrade"}
@@ -65,6 +70,7 @@ class Proxy:
     """The proxy, on a port of its own."""
 
     def __init__(self, cluster: ControlPlane, seed: int) -> None:
+        service_account(cluster)
         self.api = Api(cluster)
         self.faults = CALM
         self.random = random.Random(seed)
@@ -85,7 +91,9 @@ class Proxy:
         path.write_text(json.dumps({
             "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
             "clusters": [{"name": "proxy", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
+            "contexts": [{"name": "proxy", "context": {
+                "cluster": "proxy", "user": "proxy", "namespace": manifests.NAMESPACE,
+            }}],
             "users": [{"name": "proxy", "user": {}}],
         }))
         return path
@@ -205,6 +213,7 @@ class Request(BaseHTTPRequestHandler):
         headers = {name: value for name, value in self.headers.items() if name.lower() not in OF_CONNECTION}
         # What is passed on must be readable to `json`.
         headers["Accept-Encoding"] = "identity"
+        headers["Impersonate-User"] = OPERATOR
         self.upstream.request(self.command, self.path, body or None, headers)
         return self.upstream.getresponse()
 
