@@ -29,9 +29,9 @@ use crate::owner::{self, Owner};
 use crate::patch;
 use crate::slim::{PersistentVolumeClaim, Pod, Service};
 
-/// How long a status waits that tells no more than progress towards readiness. A pod that is ready at once
-/// costs one write then, not four.
-const HELD: Duration = Duration::from_millis(100);
+/// How long a status waits that tells no more than progress towards readiness. A pod that is ready within
+/// this time costs one write, not four. Pods of a busy cluster take hundreds of milliseconds.
+const HELD: Duration = Duration::from_secs(1);
 
 /// The next pass after a sandbox has been marked as expired.
 const AT_ONCE: Duration = Duration::from_millis(1);
