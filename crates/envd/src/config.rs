@@ -18,6 +18,10 @@ Usage: shoal-envd [options]
   --port PORT             listen on this port (49983)
   --bind ADDRESS          listen on this address only (all, of both families)
   --interpreter-port PORT port of the code interpreter, in templates with kernels (49999)
+  --runtime-port PORT     serve commands and files to the router of agents.x-k8s.io on this port:
+                          every client that reaches it may use them. The daemon's own port is
+                          locked unless --open is given, and no token is read. SANDBOX_BASE_DIR
+                          (/app) and SANDBOX_EXEC_TIMEOUT_SECONDS (300) configure it
   --events ADDRESS:PORT   serve the events service on this address
   --default-user NAME     default user until /init sets one (root)
   --default-workdir PATH  default working directory until /init sets one
@@ -37,6 +41,8 @@ pub(crate) struct Config {
     pub(crate) bind: Option<IpAddr>,
     /// The port of the code interpreter, if the sandbox has kernels.
     pub(crate) interpreter_port: u16,
+    /// The port of the runtime API of `agents.x-k8s.io`; disabled if absent.
+    pub(crate) runtime_port: Option<u16>,
     /// Address of the events service; disabled if absent.
     pub(crate) events: Option<SocketAddr>,
     /// User of requests that name none, until `/init` sets one.
@@ -62,6 +68,8 @@ pub(crate) enum Access {
     Open,
     /// This token.
     Token(AccessToken),
+    /// No token exists: every call is refused.
+    Locked,
 }
 
 impl Default for Config {
@@ -70,6 +78,7 @@ impl Default for Config {
             port: shoal_protocol::ENVD_PORT,
             bind: None,
             interpreter_port: shoal_protocol::INTERPRETER_PORT,
+            runtime_port: None,
             events: None,
             default_user: "root".to_owned(),
             default_workdir: None,
@@ -109,6 +118,7 @@ impl Invocation {
                 Arg::Long("interpreter-port") => {
                     config.interpreter_port = parser.value()?.parse()?;
                 }
+                Arg::Long("runtime-port") => config.runtime_port = Some(parser.value()?.parse()?),
                 Arg::Long("events") => config.events = Some(parser.value()?.parse()?),
                 Arg::Long("default-user") => config.default_user = parser.value()?.string()?,
                 Arg::Long("default-workdir") => {
@@ -122,6 +132,10 @@ impl Invocation {
                 Arg::Long("version") | Arg::Short('V') => return Ok(Self::Version),
                 _ => return Err(argument.unexpected()),
             }
+        }
+        // A container has no control plane that could hand a token over.
+        if config.runtime_port.is_some() && config.access == Access::StandardInput {
+            config.access = Access::Locked;
         }
         Ok(Self::Run(Box::new(config)))
     }
@@ -152,6 +166,7 @@ mod tests {
             "--bind",
             "127.0.0.1",
             "--interpreter-port=2",
+            "--runtime-port=8888",
             "--events=192.0.2.1:80",
             "--default-user=user",
             "--default-workdir=/home/user",
@@ -166,6 +181,7 @@ mod tests {
         assert_eq!(config.port, 1);
         assert_eq!(config.interpreter_port, 2);
         assert_eq!(config.bind.unwrap().to_string(), "127.0.0.1");
+        assert_eq!(config.runtime_port, Some(8888));
         assert_eq!(config.events.unwrap().to_string(), "192.0.2.1:80");
         assert_eq!(config.default_user, "user");
         assert_eq!(config.default_workdir.as_deref(), Some("/home/user"));
@@ -173,6 +189,14 @@ mod tests {
         assert_eq!(config.system_root, PathBuf::from("/x"));
         assert!(!config.set_clock);
         assert_eq!(config.access, Access::Open);
+    }
+
+    #[test]
+    fn the_runtime_locks_the_daemons_own_port() {
+        let Invocation::Run(config) = parse(&["--runtime-port=8888"]).unwrap() else {
+            panic!("expected a run");
+        };
+        assert_eq!(config.access, Access::Locked);
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::user::{User, Users};
 
 mod compose;
 mod conditions;
+mod confined;
 mod disposition;
 mod download;
 mod encoding;
@@ -33,6 +34,8 @@ mod multipart;
 mod range;
 mod target;
 mod upload;
+
+pub(crate) use confined::locate;
 
 /// Limit of concurrent uploads and compositions, each of which holds a thread; others wait.
 const MAX_WRITERS: usize = 64;
@@ -60,6 +63,11 @@ impl RequestError {
     fn shutting_down() -> Self {
         let message = "the daemon is shutting down";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+
+    /// The status of the response.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
     }
 
     /// Converts to an error response.

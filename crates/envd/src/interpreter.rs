@@ -30,15 +30,9 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use tokio::sync::Mutex;
 
-use crate::active_time::ActiveTime;
 use crate::config::Config;
-use crate::log::Log;
-use crate::oom_killer::OomKiller;
-use crate::process::Children;
-use crate::process::InheritedLimits;
 use crate::server;
-use crate::settings::Settings;
-use crate::user::Users;
+use crate::services::SharedServices;
 
 mod budget;
 mod config;
@@ -78,32 +72,14 @@ pub(crate) struct Interpreter {
     root: PathBuf,
     bind: Option<std::net::IpAddr>,
     port: u16,
-    parts: Dependencies,
+    parts: SharedServices,
     /// Its contexts, once it runs.
     contexts: Mutex<Option<Arc<Contexts>>>,
 }
 
-/// Services shared with the rest of the daemon.
-pub(crate) struct Dependencies {
-    /// Limits to restore in children.
-    pub(crate) inherited_limits: InheritedLimits,
-    /// Settings from the control plane.
-    pub(crate) settings: Arc<Settings>,
-    /// Users of the sandbox.
-    pub(crate) users: Arc<Users>,
-    /// Registry of child processes.
-    pub(crate) children: Arc<Children>,
-    /// Time during which the sandbox runs.
-    pub(crate) time: Arc<ActiveTime>,
-    /// Memory monitor.
-    pub(crate) oom_killer: Arc<OomKiller>,
-    /// The log.
-    pub(crate) log: Log,
-}
-
 impl Interpreter {
     /// An interpreter that does not serve yet.
-    pub(crate) fn new(config: &Config, parts: Dependencies) -> Self {
+    pub(crate) fn new(config: &Config, parts: SharedServices) -> Self {
         Self {
             root: config.system_root.clone(),
             bind: config.bind,

@@ -7,7 +7,8 @@
 //!
 //! [`server`] accepts a connection. [`router`] checks the token and dispatches to [`rpc`] (which
 //! serves [`process`] and [`filesystem`]), [`files`], [`init`], [`metrics`] or [`tunnel`]. In
-//! templates with kernels, [`interpreter`] listens on a second port.
+//! templates with kernels, [`interpreter`] listens on a second port. In a pod of a Kubernetes cluster,
+//! [`runtime`] listens on another one.
 //! [`settings`] holds the control plane's configuration; [`user`] and [`path`] resolve users and
 //! paths.
 //!
@@ -48,7 +49,9 @@ mod random;
 mod response;
 mod router;
 mod rpc;
+mod runtime;
 mod server;
+mod services;
 mod settings;
 mod tunnel;
 mod user;
@@ -59,7 +62,6 @@ use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use active_time::ActiveTime;
 use caller::Caller;
 use config::{Access, Config, Invocation};
 use files::Files;
@@ -69,10 +71,11 @@ use init::Init;
 use interpreter::Interpreter;
 use log::Log;
 use metrics::Meter;
-use oom_killer::OomKiller;
 use process::{Children, InheritedLimits, ProcessService, Processes};
 use router::Routes;
 use rpc::Rpc;
+use runtime::Runtime;
+use services::SharedServices;
 use settings::Settings;
 use user::Users;
 
@@ -130,23 +133,23 @@ async fn run(config: &Config, inherited_limits: InheritedLimits) -> io::Result<(
     let port = listener.local_addr()?.port();
 
     let log = Log::to_stdout(config.log_level);
-    let settings = Arc::new(Settings::new(config));
-    let children = Arc::<Children>::default();
-    let oom_killer = Arc::<OomKiller>::default();
-    let routes = Arc::new(routes(
-        config,
+    let services = SharedServices {
         inherited_limits,
-        &settings,
-        &children,
-        &oom_killer,
-        &log,
-    ));
+        settings: Arc::new(Settings::new(config)),
+        users: Arc::new(Users::new(&config.system_root)),
+        children: Arc::default(),
+        time: Arc::default(),
+        oom_killer: Arc::default(),
+        log: log.clone(),
+    };
+    let routes = Arc::new(routes(config, &services));
 
     if let Some(address) = config.events {
+        let settings = Arc::clone(&services.settings);
         tokio::spawn(events::serve(address, settings, log.clone()));
     }
     if oom_killer::is_needed() {
-        let (oom_killer, log) = (Arc::clone(&oom_killer), log.clone());
+        let (oom_killer, log) = (Arc::clone(&services.oom_killer), log.clone());
         tokio::spawn(async move {
             if let Err(error) = oom_killer.run(&log).await {
                 let entry = log.warn("memory", "memory monitor failed");
@@ -157,10 +160,13 @@ async fn run(config: &Config, inherited_limits: InheritedLimits) -> io::Result<(
     let drain = log.clone();
     tokio::spawn(async move { drain.drain().await });
     log.ready(port);
+    if let Some(port) = config.runtime_port {
+        Runtime::serve(server::listen(config.bind, port)?, &services)?;
+    }
     routes.interpreter.discover().await;
     tokio::select! {
         () = server::serve(listener, routes, log) => {}
-        () = reap(&children, &mut ended_child) => {}
+        () = reap(&services.children, &mut ended_child) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
@@ -168,52 +174,40 @@ async fn run(config: &Config, inherited_limits: InheritedLimits) -> io::Result<(
 }
 
 /// Wires the services together.
-fn routes(
-    config: &Config,
-    inherited_limits: InheritedLimits,
-    settings: &Arc<Settings>,
-    children: &Arc<Children>,
-    oom_killer: &Arc<OomKiller>,
-    log: &Log,
-) -> Routes {
-    let users = Arc::new(Users::new(&config.system_root));
-    let caller = Arc::new(Caller::new(Arc::clone(&users), Arc::clone(settings)));
-    let time = Arc::<ActiveTime>::default();
+fn routes(config: &Config, services: &SharedServices) -> Routes {
+    let SharedServices {
+        settings,
+        users,
+        time,
+        oom_killer,
+        log,
+        ..
+    } = services;
+    let caller = Arc::new(Caller::new(Arc::clone(users), Arc::clone(settings)));
     let processes = Processes::new(
-        Arc::clone(children),
-        Arc::clone(&time),
+        Arc::clone(&services.children),
+        Arc::clone(time),
         Arc::clone(oom_killer),
         log.clone(),
     );
     let processes = Arc::new(processes);
-    let interpreter = Interpreter::new(
-        config,
-        interpreter::Dependencies {
-            inherited_limits,
-            settings: Arc::clone(settings),
-            users: Arc::clone(&users),
-            children: Arc::clone(children),
-            time: Arc::clone(&time),
-            oom_killer: Arc::clone(oom_killer),
-            log: log.clone(),
-        },
-    );
+    let limits = services.inherited_limits;
     Routes {
         settings: Arc::clone(settings),
         rpc: Rpc::new(
-            ProcessService::new(Arc::clone(&caller), processes, inherited_limits),
+            ProcessService::new(Arc::clone(&caller), processes, limits),
             FilesystemService::new(caller, log.clone()),
         ),
-        files: Files::new(Arc::clone(settings), users, log.clone()),
+        files: Files::new(Arc::clone(settings), Arc::clone(users), log.clone()),
         init: Init::new(
             Arc::clone(settings),
-            Arc::clone(&time),
+            Arc::clone(time),
             Arc::clone(oom_killer),
             log.clone(),
             config,
         ),
-        interpreter,
-        freezer: Freezer::new(time, log.clone()),
+        interpreter: Interpreter::new(config, services.clone()),
+        freezer: Freezer::new(Arc::clone(time), log.clone()),
         meter: Arc::new(Meter::default()),
         log: log.clone(),
     }

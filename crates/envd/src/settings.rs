@@ -57,7 +57,7 @@ impl Settings {
             auth_policy: match &config.access {
                 Access::Token(token) => AuthPolicy::Token(token.clone()),
                 Access::Open => AuthPolicy::Open,
-                Access::StandardInput => AuthPolicy::Locked,
+                Access::StandardInput | Access::Locked => AuthPolicy::Locked,
             },
             open_inside: false,
             variables: Variables::new(),

@@ -64,7 +64,7 @@ impl Files {
         request: Request<Incoming>,
     ) -> Result<HttpResponse, RequestError> {
         let upload = self.upload_request(query, Peer::of(&request), request.headers());
-        let mut body = request.into_body();
+        let body = request.into_body();
         let upload = match upload {
             Ok(upload) => upload,
             Err(error) => {
@@ -72,22 +72,29 @@ impl Files {
                 return Err(error);
             }
         };
+        let entries = self.write(body, move |pieces| upload.write(pieces)).await?;
+        Ok(response::json(StatusCode::OK, &entries))
+    }
+
+    /// Passes a body to a function that writes it, on the blocking pool. Drains the body if that fails.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        mut body: Incoming,
+        write: impl FnOnce(Pieces) -> Result<T, RequestError> + Send + 'static,
+    ) -> Result<T, RequestError> {
         let writer = Arc::clone(&self.writers).acquire_owned().await;
         let (tx, rx) = mpsc::channel(CHANNEL_CAPACITY);
         let work = tokio::task::spawn_blocking(move || {
             let _writer = writer;
-            upload.write(Pieces::new(rx))
+            write(Pieces::new(rx))
         });
         let moved = forward(&mut body, tx).await;
         self.heap.record_transfer(moved);
         let written = work.await.map_err(|_| RequestError::shutting_down())?;
-        match written {
-            Ok(entries) => Ok(response::json(StatusCode::OK, &entries)),
-            Err(error) => {
-                drain(body);
-                Err(error)
-            }
+        if written.is_err() {
+            drain(body);
         }
+        written
     }
 
     fn upload_request(
@@ -259,7 +266,7 @@ async fn forward(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
 
 /// Discards the rest of a body within limits, detached. Clients that read while sending get the
 /// response at once; others finish sending and then read it.
-fn drain(mut body: Incoming) {
+pub(super) fn drain(mut body: Incoming) {
     let read = async move {
         let mut left = MAX_DRAINED;
         while let Some(Ok(frame)) = body.frame().await {
@@ -274,7 +281,7 @@ fn drain(mut body: Incoming) {
 }
 
 /// Blocking reader of a forwarded body.
-struct Pieces {
+pub(super) struct Pieces {
     rx: mpsc::Receiver<Piece>,
     present: Bytes,
     over: bool,

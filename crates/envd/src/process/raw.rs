@@ -221,6 +221,21 @@ fn exec_child(state: &mut ChildState<'_>) -> Result<Never, c_int> {
     }
     set_priorities(spec);
     state.step = Step::User;
+    set_user(spec)?;
+    state.step = Step::Directory;
+    // SAFETY: the path is null-terminated.
+    check(unsafe { libc::chdir(spec.cwd.as_ptr()) }.into())?;
+    state.step = Step::Execute;
+    set_signal_mask(0);
+    Err(execute(state))
+}
+
+/// Changes the user and the groups. A daemon without root cannot, and runs processes of its own user
+/// only.
+fn set_user(spec: &ExecSpec<'_>) -> Result<(), c_int> {
+    if spec.uid != 0 && rustix::process::geteuid().as_raw() == spec.uid {
+        return Ok(());
+    }
     // SAFETY: plain system calls. Made directly, because the libc wrappers change all threads,
     // which here belong to the daemon.
     unsafe {
@@ -243,12 +258,7 @@ fn exec_child(state: &mut ChildState<'_>) -> Result<Never, c_int> {
             spec.uid,
         ))?;
     }
-    state.step = Step::Directory;
-    // SAFETY: the path is null-terminated.
-    check(unsafe { libc::chdir(spec.cwd.as_ptr()) }.into())?;
-    state.step = Step::Execute;
-    set_signal_mask(0);
-    Err(execute(state))
+    Ok(())
 }
 
 /// Tries each candidate. Returns the most relevant error, with a shell's precedence.

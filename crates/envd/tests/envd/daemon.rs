@@ -37,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) stdin: Option<String>,
     /// Runs it as PID 1 of its own namespace.
     pub(crate) as_init: bool,
+    /// Its environment, in which `{root}` stands for the root.
+    pub(crate) environment: Vec<(&'static str, &'static str)>,
     /// Files below its root with their contents, in which `{root}` stands for the root.
     pub(crate) files: Vec<(&'static str, String)>,
 }
@@ -68,6 +70,14 @@ impl Daemon {
             Command::new(program)
         };
         let stdin = match &options.stdin {
+            // The runtime API is for daemons without a token.
+            None if options
+                .arguments
+                .iter()
+                .any(|word| word == "--runtime-port") =>
+            {
+                Stdio::null()
+            }
             None => {
                 command.arg("--open");
                 Stdio::null()
@@ -78,6 +88,9 @@ impl Daemon {
                 reader.into()
             }
         };
+        for (name, value) in &options.environment {
+            command.env(name, value.replace("{root}", &shown(root.path())));
+        }
         let mut child = command
             .stdin(stdin)
             .args(["--interpreter-port", "0"])

@@ -14,5 +14,6 @@ mod init;
 mod interpreter;
 mod processes;
 mod routes;
+mod runtime;
 mod sandbox_client;
 mod wire;
