@@ -30,10 +30,10 @@ use self::queue::BuildQueue;
 use crate::access::Access;
 use crate::build_records::{Build, BuildRecords};
 use crate::config::{BuildOnDemand, EngineConfig};
-use crate::entropy;
 use crate::guest::Guest;
 use crate::images::NodeImages;
 use crate::plan::Planner;
+use crate::random;
 use crate::resolve::Resolver;
 use crate::sandboxes::Sandboxes;
 use crate::templates::{NameOwner, Templates};
@@ -125,7 +125,7 @@ impl Builds {
         let builds = self.parts.records.of_template(&template);
         let public = builds.first().is_some_and(|build| build.public);
         let record = BuildRecord {
-            id: BuildId::from_entropy(entropy::bytes()?),
+            id: BuildId::from_entropy(random::bytes()?),
             template,
             team: principal.team,
             name: new.name.name,
@@ -159,7 +159,7 @@ impl Builds {
             Some(NameOwner::Builtin | NameOwner::Snapshot) => {
                 Err(BuildError::Taken(name.name.clone()))
             }
-            None => Ok(TemplateId::from_entropy(entropy::bytes()?)),
+            None => Ok(TemplateId::from_entropy(random::bytes()?)),
         }
     }
 

@@ -10,7 +10,7 @@ pub use shoal_core::ports::access::KeyError;
 use shoal_core::store::StoreError;
 
 use super::Access;
-use crate::entropy;
+use crate::random;
 
 /// Why an installation has no first key yet.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +85,7 @@ impl Access {
             return Ok(None);
         }
         let slug = "default".parse().map_err(|_| KeyError::InvalidName)?;
-        let secret = ApiKey::from_entropy(entropy::bytes().map_err(KeyError::from)?);
+        let secret = ApiKey::from_entropy(random::bytes().map_err(KeyError::from)?);
         keep(&secret).map_err(FirstKeyError::NotKept)?;
         self.put_key(&slug, "first key", true, &secret).await?;
         Ok(Some(secret))
@@ -97,7 +97,7 @@ impl Access {
         name: &str,
         admin: bool,
     ) -> Result<(ApiKey, KeyRecord), KeyError> {
-        let secret = ApiKey::from_entropy(entropy::bytes()?);
+        let secret = ApiKey::from_entropy(random::bytes()?);
         let record = self.put_key(slug, name, admin, &secret).await?;
         Ok((secret, record))
     }
@@ -114,11 +114,11 @@ impl Access {
         }
         let team = self
             .teams
-            .team(slug, TeamId::from_entropy(entropy::bytes()?))
+            .team(slug, TeamId::from_entropy(random::bytes()?))
             .await?;
         self.slugs.add(slug.clone(), team);
         let record = KeyRecord {
-            id: KeyId::from_entropy(entropy::bytes()?),
+            id: KeyId::from_entropy(random::bytes()?),
             team,
             slug: slug.clone(),
             admin,

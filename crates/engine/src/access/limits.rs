@@ -11,7 +11,7 @@ pub use shoal_core::ports::access::{TeamError, TeamView};
 use shoal_core::resources::Mib;
 
 use super::{Access, owner_of_members};
-use crate::entropy;
+use crate::random;
 
 /// How many times the memory of the machine the sandboxes of a team may have together when nothing is
 /// said: one that waits for work uses an eighth of what it may have, or less.
@@ -49,7 +49,7 @@ impl Access {
         if !by.admin {
             return Err(TeamError::Forbidden);
         }
-        let fresh = TeamId::from_entropy(entropy::bytes()?);
+        let fresh = TeamId::from_entropy(random::bytes()?);
         let team = self.teams.team(slug, fresh).await?;
         self.slugs.add(slug.clone(), team);
         self.teams.put_team_limits(team, limits).await?;

@@ -17,7 +17,7 @@ use super::{Builds, BuiltinError};
 use crate::access::INSTALLATION;
 use crate::build_records::Build;
 use crate::config::BuildOnDemand;
-use crate::entropy;
+use crate::random;
 use crate::resolve::TemplateSource;
 use crate::templates::{BuiltinDefinition, BuiltinTemplate, PreparedBuiltin, TemplateError};
 
@@ -94,7 +94,7 @@ impl Builds {
         let now = self.parts.clock.now();
         let bounds = self.parts.access.bounds(INSTALLATION.team);
         let record = BuildRecord {
-            id: BuildId::from_entropy(entropy::bytes()?),
+            id: BuildId::from_entropy(random::bytes()?),
             template: template.id.clone(),
             team: INSTALLATION.team,
             name: template.name.clone(),

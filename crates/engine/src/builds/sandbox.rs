@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::Builds;
 use crate::build_records::Build;
-use crate::entropy;
+use crate::random;
 use crate::sandboxes::Order;
 use shoal_core::ports::inside::{
     ByteStream, CommandOutput, FileEntry, InsideError, RunningCommand, SandboxClient,
@@ -256,7 +256,7 @@ impl BuildSandbox {
         at: BuildLocation,
         contents: Contents,
     ) -> Result<SnapshotOrigin, BuildFailure> {
-        let bytes = entropy::bytes().map_err(|e| at.failure(e))?;
+        let bytes = random::bytes().map_err(|e| at.failure(e))?;
         let id = SnapshotId::from_entropy(bytes);
         build.hold(id);
         let taken = self

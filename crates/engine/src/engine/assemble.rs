@@ -9,10 +9,10 @@ use crate::builds::{BuildParts, Builds};
 use crate::catalogue::Catalogues;
 use crate::create::{Creator, CreatorParts};
 use crate::drivers::Drivers;
-use crate::entropy;
 use crate::images::NodeImages;
 use crate::plan::Planner;
 use crate::pool::{PoolMembers, PoolParts, Pools};
+use crate::random;
 use crate::resolve::{Resolver, ResolverParts};
 use crate::sandboxes::{SandboxParts, Sandboxes};
 use crate::snapshots::Snapshots;
@@ -42,7 +42,7 @@ impl Records {
         let work = Work::default();
         let telemetry =
             Telemetry::open(config.logs.clone(), config.logs_per_team).map_err(OpenError::Logs)?;
-        let seed = store.token_seed(entropy::bytes()?).await?;
+        let seed = store.token_seed(random::bytes()?).await?;
         let machine = drivers.capabilities().clone();
         let (keys, teams) = (store.clone(), store.clone());
         let access = Access::load(

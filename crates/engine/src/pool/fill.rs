@@ -12,7 +12,7 @@ use shoal_core::state::KillReason;
 use tokio::sync::Semaphore;
 
 use super::{MAX_CONCURRENT_STARTS, Pools};
-use crate::entropy;
+use crate::random;
 use crate::sandboxes::Order;
 
 /// How often pools are reconciled when nothing has changed.
@@ -83,7 +83,7 @@ impl Pools {
                 let Ok(permit) = starts.clone().try_acquire_owned() else {
                     break;
                 };
-                let Ok(bytes) = entropy::bytes() else {
+                let Ok(bytes) = random::bytes() else {
                     tracing::error!("the system has no randomness: no pool is filled");
                     return;
                 };

@@ -20,7 +20,7 @@ use super::Pools;
 use super::make::MemberError;
 use super::members::PoolMembers;
 use crate::access::INSTALLATION;
-use crate::entropy;
+use crate::random;
 
 /// How long the snapshot waits for the programs of the first member to become idle.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -170,7 +170,7 @@ impl Pools {
         }
         let gone = || SandboxError::NotFound(record.id.clone());
         let permit = SandboxPermit::grant(&INSTALLATION, record).ok_or_else(gone)?;
-        let id = SnapshotId::from_entropy(entropy::bytes().map_err(SandboxError::from)?);
+        let id = SnapshotId::from_entropy(random::bytes().map_err(SandboxError::from)?);
         let token = self.parts.access.guest_token(record);
         let members = &self.parts.members;
         if !members.begin_snapshot(name, record, digest, id, token.clone()) {

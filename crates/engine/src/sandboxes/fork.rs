@@ -12,7 +12,7 @@ use shoal_core::sandbox::{Lifecycle, NAME_KEY, SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 
 use super::Sandboxes;
-use crate::entropy;
+use crate::random;
 
 /// How many forks one request may start for each processor, unless configured. A fork takes about half
 /// a second of a processor, and clients wait for a minute.
@@ -73,7 +73,7 @@ impl Sandboxes {
         count: usize,
         timeout: Duration,
     ) -> Result<Vec<Result<Created, CreateError>>, SandboxError> {
-        let id = SnapshotId::from_entropy(entropy::bytes()?);
+        let id = SnapshotId::from_entropy(random::bytes()?);
         let (source, saved) = self.take_as(permit, id, Some(Contents::Memory)).await?;
         let mut metadata = source.spec.metadata.clone();
         // The name belongs to the original.

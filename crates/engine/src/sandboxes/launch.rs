@@ -14,7 +14,7 @@ use super::names::NameReservation;
 use super::quota::{Load, QuotaReservation};
 use super::recovery::RecoveryAction;
 use super::task::Sandbox;
-use crate::entropy;
+use crate::random;
 use shoal_core::ports::create::{CreateError, Created};
 
 impl Sandboxes {
@@ -37,7 +37,7 @@ impl Sandboxes {
     ) -> Result<Created, CreateError> {
         let quota = self.reserve_new(principal.team, Load::of(&spec.resources))?;
         let name = self.reserve_name(principal.team, &spec)?;
-        let id = SandboxId::from_entropy(entropy::bytes()?);
+        let id = SandboxId::from_entropy(random::bytes()?);
         let launched = self.launch_as(id, principal.team, spec, idempotency, (quota, name));
         let record = launched.await?;
         if record.spec.purpose == Purpose::Use {
@@ -60,7 +60,7 @@ impl Sandboxes {
         let record = SandboxRecord {
             id,
             team,
-            execution: ExecutionId::from_entropy(entropy::bytes()?),
+            execution: ExecutionId::from_entropy(random::bytes()?),
             deadline: now + spec.lifecycle.timeout,
             spec,
             state: State::Creating,

@@ -10,7 +10,7 @@ use shoal_core::store::StoreError;
 use shoal_core::template::DEFAULT_TAG;
 
 use super::{NewSnapshot, Snapshotter, TakeError};
-use crate::entropy;
+use crate::random;
 use crate::sandboxes::{Order, SnapshotNote, SnapshotOrder};
 use crate::snapshots::ClaimedName;
 
@@ -25,7 +25,7 @@ impl Snapshotter {
         permit: &SandboxPermit,
         new: NewSnapshot,
     ) -> Result<SnapshotRecord, TakeError> {
-        let fresh = TemplateId::from_entropy(entropy::bytes().map_err(SandboxError::from)?);
+        let fresh = TemplateId::from_entropy(random::bytes().map_err(SandboxError::from)?);
         let templates = &self.parts.templates;
         let claimed = match &new.name {
             Some(name) => {
@@ -56,7 +56,7 @@ impl Snapshotter {
         let _place = self.parts.snapshots.reserve(permit.team())?;
         let tag = new.name.as_ref().and_then(|name| name.tag.clone());
         let order = SnapshotOrder {
-            id: SnapshotId::from_entropy(entropy::bytes()?),
+            id: SnapshotId::from_entropy(random::bytes()?),
             contents: new.contents,
             note: Some(SnapshotNote {
                 template: claimed.template().clone(),

@@ -11,7 +11,7 @@ use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 
 use super::Snapshotter;
-use crate::entropy::{self, NoEntropy};
+use crate::random::{self, NoEntropy};
 use crate::snapshots::{ClaimedName, SnapshotError};
 
 /// The record without the fields that only one installation understands: the origin and the purpose of
@@ -97,7 +97,7 @@ impl Snapshotter {
             .snapshots
             .reserve(principal.team)
             .map_err(SnapshotError::Full)?;
-        let id = SnapshotId::from_entropy(entropy::bytes()?);
+        let id = SnapshotId::from_entropy(random::bytes()?);
         // The name is checked before the copy, which takes long.
         let claimed = match &name {
             Some(name) => Some(self.reserve(principal, name).await?),
@@ -182,5 +182,5 @@ impl Snapshotter {
 
 /// A new template id, in case the name has none yet.
 fn fresh_template() -> Result<TemplateId, NoEntropy> {
-    Ok(TemplateId::from_entropy(entropy::bytes()?))
+    Ok(TemplateId::from_entropy(random::bytes()?))
 }

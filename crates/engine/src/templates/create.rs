@@ -6,7 +6,7 @@ use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::template::{RuntimeName, Template};
 
 use super::{CreateTemplateError, NewTemplate, TemplateError, Templates};
-use crate::entropy;
+use crate::random;
 
 impl Templates {
     /// Creates a template of the caller's team.
@@ -33,8 +33,8 @@ impl Templates {
         env.extend(new.env);
         let now = self.parts.clock.now();
         let (id, build) = (
-            TemplateId::from_entropy(entropy::bytes()?),
-            BuildId::from_entropy(entropy::bytes()?),
+            TemplateId::from_entropy(random::bytes()?),
+            BuildId::from_entropy(random::bytes()?),
         );
         let template = Template {
             team: Some(principal.team),

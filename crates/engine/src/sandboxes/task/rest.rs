@@ -11,7 +11,7 @@ use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{Input, State, StateKind};
 
 use super::Sandbox;
-use crate::entropy;
+use crate::random;
 use crate::sandboxes::order::{PauseOrder, ResumeOrder};
 use crate::sandboxes::quota::Load;
 use crate::sandboxes::recovery::RecoveryAction;
@@ -89,7 +89,7 @@ impl Sandbox {
         let load = Load::kept(&self.record);
         let quota = self.sandboxes.reserve_new(self.record.team, load)?;
         let next = SandboxRecord {
-            execution: ExecutionId::from_entropy(entropy::bytes()?),
+            execution: ExecutionId::from_entropy(random::bytes()?),
             ..self.record.with_state(state, self.sandboxes.clock.now())
         };
         self.commit(next).await?;

@@ -7,7 +7,7 @@ use shoal_core::auth::TokenSalt;
 use shoal_core::sandbox::SandboxRecord;
 
 use super::Sandbox;
-use crate::entropy;
+use crate::random;
 use crate::telemetry::EventKind;
 use shoal_core::ports::sandboxes::SandboxError;
 
@@ -23,7 +23,7 @@ impl Sandbox {
         // An unfinished rotation is finished with its own salt: the daemon may have that token.
         if self.record.tokens.next.is_none() {
             let mut next = self.record.as_ref().clone();
-            next.tokens.next = Some(TokenSalt::from_entropy(entropy::bytes()?));
+            next.tokens.next = Some(TokenSalt::from_entropy(random::bytes()?));
             self.commit(next).await?;
         }
         self.finish_rotation().await?;
