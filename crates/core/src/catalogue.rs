@@ -4,8 +4,6 @@
 //! or, if it is dynamic, every name that its pattern matches ([`pattern`]). The settings of a
 //! sandbox come from the request, the entry, its image and the defaults, in this order, value by
 //! value ([`merge`]).
-//!
-//! Not to be confused with [`crate::catalog`], the routing table of live sandboxes.
 
 mod check;
 mod command;

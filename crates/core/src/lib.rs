@@ -8,7 +8,6 @@
 pub mod audit;
 pub mod auth;
 pub mod build;
-pub mod catalog;
 pub mod catalogue;
 pub mod clock;
 pub mod detail;
@@ -21,6 +20,7 @@ pub mod pool;
 pub mod ports;
 pub mod quantity;
 pub mod resources;
+pub mod routes;
 pub mod sandbox;
 pub mod snapshot;
 pub mod state;

@@ -28,7 +28,7 @@ use crate::images::NodeImages;
 use crate::pool::Pools;
 use crate::random::NoEntropy;
 use crate::resolve::Resolver;
-use crate::sandboxes::{EngineCatalog, Sandboxes};
+use crate::sandboxes::{EngineRoutes, Sandboxes};
 use crate::snapshots::Snapshots;
 use crate::snapshotter::Snapshotter;
 use crate::tasks::{TaskEnded, Tasks};
@@ -175,8 +175,8 @@ impl Engine {
 
     /// What the data path asks.
     #[must_use]
-    pub fn catalog(&self) -> EngineCatalog {
-        EngineCatalog::new(self.shared.sandboxes.clone())
+    pub fn routes(&self) -> EngineRoutes {
+        EngineRoutes::new(self.shared.sandboxes.clone())
     }
 
     /// Counts the sandboxes by state, and the pools, for the next reading of the gauges.

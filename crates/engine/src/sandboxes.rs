@@ -3,7 +3,6 @@
 //! Other parts of the engine hear of an ended sandbox through [`Listener`]: nothing here depends on
 //! templates, builds or pools.
 
-mod catalog;
 mod command;
 mod connect;
 mod copy;
@@ -25,6 +24,7 @@ mod reserve;
 mod resize;
 mod retention;
 mod rotate_tokens;
+mod routes;
 mod sampling;
 mod set_network;
 mod set_timeout;
@@ -47,12 +47,12 @@ use shoal_core::state::StateKind;
 use shoal_core::store::SandboxStore;
 use tokio::sync::oneshot;
 
-pub(crate) use self::catalog::EngineCatalog;
 pub use self::connect::Connected;
 pub use self::list::{ListFilter, Order as ListOrder, Page, PageToken};
 pub use self::names::NameError;
 pub use self::quota::NoRoom;
 pub use self::resize::{Infeasible, Resize};
+pub(crate) use self::routes::EngineRoutes;
 pub use self::set_timeout::TimeoutTooLong;
 pub use self::usage::Use;
 

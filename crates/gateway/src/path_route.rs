@@ -9,7 +9,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 use shoal_core::auth::ApiKey;
-use shoal_core::catalog::Credential;
+use shoal_core::routes::Credential;
 
 use crate::forward::TRAFFIC_TOKEN;
 use crate::target::{InvalidTarget, port_of};

@@ -19,8 +19,8 @@ use http_body_util::BodyExt;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
-use shoal_core::catalog::{Catalog, Lookup, NotResumed, Route, WakeAuth};
 use shoal_core::id::ExecutionId;
+use shoal_core::routes::{Lookup, NotResumed, Route, RouteTable, WakeAuth};
 use shoal_core::template::RuntimeName;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
 use tokio::time::timeout;
@@ -86,7 +86,7 @@ pub struct Gateway {
 
 struct Shared {
     config: GatewayConfig,
-    catalog: Arc<dyn Catalog>,
+    routes: Arc<dyn RouteTable>,
     upstreams: Mutex<HashMap<ExecutionId, Arc<Upstream>>>,
     connections: Connections,
     places: Arc<Places<Sender>>,
@@ -100,14 +100,14 @@ pub struct OwnAnswer;
 pub type GatewayBody = ForwardedBody;
 
 impl Gateway {
-    /// A gateway to the sandboxes in `catalog`.
+    /// A gateway to the sandboxes in `routes`.
     #[must_use]
-    pub fn new(config: GatewayConfig, catalog: Arc<dyn Catalog>) -> Self {
+    pub fn new(config: GatewayConfig, routes: Arc<dyn RouteTable>) -> Self {
         let connections = Connections::new(config.connections);
         let places = Arc::new(Places::new(config.upstreams));
         let shared = Shared {
             config,
-            catalog,
+            routes,
             upstreams: Mutex::default(),
             connections,
             places,
@@ -124,13 +124,8 @@ impl Gateway {
     pub fn target<B>(&self, request: &Request<B>) -> Result<Option<Target>, InvalidTarget> {
         let domain = self.shared.config.domain.as_deref();
         let named = target::find(request.headers(), request.uri(), domain)?;
-        Ok(named.or_else(|| {
-            signed::find(
-                request.method(),
-                request.uri(),
-                self.shared.catalog.as_ref(),
-            )
-        }))
+        Ok(named
+            .or_else(|| signed::find(request.method(), request.uri(), self.shared.routes.as_ref())))
     }
 
     /// The answer to a request with an invalid target.
@@ -233,7 +228,7 @@ impl Gateway {
         if target.port == ENVD_PORT && is_internal_route(path) {
             return Err(Refusal::Internal(path.to_owned()));
         }
-        let route = match self.shared.catalog.lookup(&target.sandbox) {
+        let route = match self.shared.routes.lookup(&target.sandbox) {
             Lookup::Running(route) => route,
             Lookup::Resumable(auth) => self.wake(&auth, target, headers, authenticated).await?,
             Lookup::Paused => return Err(Refusal::Paused),
@@ -304,11 +299,11 @@ impl Gateway {
 
     /// Resolves when the run has ended or the key was deleted.
     fn over(&self, route: &Route, authenticated: AuthenticatedBy) -> BoxFuture<'static, ()> {
-        let ended = self.shared.catalog.ended(route);
+        let ended = self.shared.routes.ended(route);
         let AuthenticatedBy::Key(key) = authenticated else {
             return ended;
         };
-        let deleted = self.shared.catalog.key_deleted(key);
+        let deleted = self.shared.routes.key_deleted(key);
         Box::pin(async move {
             tokio::select! {
                 () = ended => {}
@@ -318,7 +313,7 @@ impl Gateway {
     }
 
     fn has_ended(&self, route: &Route) -> bool {
-        match self.shared.catalog.lookup(&route.sandbox) {
+        match self.shared.routes.lookup(&route.sandbox) {
             Lookup::Running(now) => now.execution != route.execution,
             Lookup::Resumable(_)
             | Lookup::Paused
@@ -339,7 +334,7 @@ impl Gateway {
         if authenticated == AuthenticatedBy::Tokens {
             may_wake(auth, target, headers)?;
         }
-        let woken = self.shared.catalog.wake(&target.sandbox);
+        let woken = self.shared.routes.wake(&target.sandbox);
         let woken = woken.instrument(tracing::debug_span!("gateway.wake"));
         let woken = woken.await;
         woken.map_err(|error| match error {
@@ -358,7 +353,7 @@ impl Gateway {
         let upstream = Arc::new(Upstream::new(route, self.shared.places.clone()));
         upstreams.insert(route.execution, upstream.clone());
         let (shared, execution) = (self.shared.clone(), route.execution);
-        let mut ended = shared.catalog.ended(route);
+        let mut ended = shared.routes.ended(route);
         let ending = upstream.clone();
         tokio::spawn(async move {
             while timeout(SWEEP, &mut ended).await.is_err() {

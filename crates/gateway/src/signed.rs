@@ -4,7 +4,7 @@
 //! signature depends on the sandbox's token, so the gateway finds the sandbox by trying each.
 
 use http::{Method, Uri};
-use shoal_core::catalog::Catalog;
+use shoal_core::routes::RouteTable;
 use shoal_protocol::ENVD_PORT;
 use shoal_protocol::signature::{Claim, Operation, Prepared, Signature, parse_expiration};
 
@@ -15,7 +15,7 @@ use crate::target::Target;
 const NAME_MAX: usize = 4096;
 
 /// The sandbox whose token signed this request, if any.
-pub(crate) fn find(method: &Method, uri: &Uri, catalog: &dyn Catalog) -> Option<Target> {
+pub(crate) fn find(method: &Method, uri: &Uri, routes: &dyn RouteTable) -> Option<Target> {
     let operation = match *method {
         Method::GET | Method::HEAD => Operation::Read,
         Method::POST => Operation::Write,
@@ -51,7 +51,7 @@ pub(crate) fn find(method: &Method, uri: &Uri, catalog: &dyn Catalog) -> Option<
     };
     let claim = Prepared::new(&claim);
     // The daemon checks the expiration.
-    catalog.routes().into_iter().find_map(|route| {
+    routes.current().into_iter().find_map(|route| {
         let token = route.envd_access_token.as_ref()?;
         claim.is_signed(token.reveal(), &signature).then(|| Target {
             sandbox: route.sandbox.clone(),

@@ -12,7 +12,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use parking_lot::Mutex;
-use shoal_core::catalog::Route;
+use shoal_core::routes::Route;
 
 use self::connector::{Connector, connect_http1, connect_http2};
 use crate::places::{Full, Holder, Keep, Line, Place, Places};

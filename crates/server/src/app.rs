@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::announce;
 use crate::api_key::{self, FirstKey};
-use crate::audit::{Audit, AuditedCatalog};
+use crate::audit::{Audit, AuditedRoutes};
 use crate::builtin;
 use crate::config::Config;
 use crate::descriptors::{self, Shares};
@@ -168,7 +168,7 @@ fn dispatch(
             upstreams: shares.upstreams,
             trusted_proxies: config.network.trusted_proxies.clone(),
         },
-        Arc::new(AuditedCatalog::new(Arc::new(engine.catalog()), audit.log())),
+        Arc::new(AuditedRoutes::new(Arc::new(engine.routes()), audit.log())),
     );
     let api_config = api_config(config, shares.calls, audit.log());
     let api = shoal_api::router(engine.ports(), api_config);

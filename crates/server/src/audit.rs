@@ -4,8 +4,8 @@
 //! lost, counted, logged, and noted in the audit log itself. Each team has its own files, so that a
 //! busy team rotates away only its own events. Events of strangers and of traffic are rate limited.
 
-mod catalog;
 mod files;
+mod routes;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,8 +22,8 @@ use shoal_core::clock::Clock;
 use shoal_engine::SystemClock;
 use shoal_gateway::OwnAnswer;
 
-pub(crate) use self::catalog::AuditedCatalog;
 use self::files::Files;
+pub(crate) use self::routes::AuditedRoutes;
 use crate::config::Config;
 
 /// The queue's length: some seconds of a busy server.

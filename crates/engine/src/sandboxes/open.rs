@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use shoal_core::auth::SandboxPermit;
-use shoal_core::catalog::{Catalog, Lookup, NotResumed};
 use shoal_core::ports::inside::SandboxClient;
 use shoal_core::ports::sandboxes::SandboxError;
+use shoal_core::routes::{Lookup, NotResumed, RouteTable};
 use shoal_protocol::client::{RunEnd, SandboxTarget};
 
 use super::Sandboxes;
-use super::catalog::EngineCatalog;
+use super::routes::EngineRoutes;
 
 impl Sandboxes {
     /// Opens a client of one run of a sandbox. A paused sandbox that traffic may resume is resumed. Calls
@@ -23,8 +23,8 @@ impl Sandboxes {
         permit: &SandboxPermit,
         user: Option<&str>,
     ) -> Result<Arc<dyn SandboxClient>, SandboxError> {
-        let (catalog, id) = (EngineCatalog::new(self.clone()), permit.sandbox());
-        let route = match catalog.lookup(id) {
+        let (routes, id) = (EngineRoutes::new(self.clone()), permit.sandbox());
+        let route = match routes.lookup(id) {
             Lookup::Running(route) => route,
             Lookup::Resumable(_) => self.wake(id).await.map_err(|error| match error {
                 NotResumed::Gone => SandboxError::NotFound(id.clone()),
@@ -41,7 +41,7 @@ impl Sandboxes {
             token: Some(route.guest_token.clone()),
             user: user.map(str::to_owned),
         };
-        let end: RunEnd = Arc::new(move || catalog.ended(&route));
+        let end: RunEnd = Arc::new(move || routes.ended(&route));
         Ok(self.guest.open(target, Some(end)))
     }
 }

@@ -7,8 +7,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use shoal_core::catalog::{Lookup, Route};
 use shoal_core::id::{SandboxId, TeamId};
+use shoal_core::routes::{Lookup, Route};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{FailReason, StateKind};
 use tokio::sync::watch;

@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_core::catalog::Route;
 use shoal_core::detail::Chain;
 use shoal_core::driver::StartReport;
 use shoal_core::id::ExecutionId;
 use shoal_core::network::Egress;
+use shoal_core::routes::Route;
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::{FailReason, Input, KillReason, StateKind};

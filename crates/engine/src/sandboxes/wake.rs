@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_core::catalog::{NotResumed, Route};
 use shoal_core::id::SandboxId;
+use shoal_core::routes::{NotResumed, Route};
 use tokio::sync::{oneshot, watch};
 
 use super::Sandboxes;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use shoal_core::catalog::{NotResumed, Route};
+use shoal_core::routes::{NotResumed, Route};
 use tokio::sync::watch;
 
 /// The outcome of one attempt, once it is known.

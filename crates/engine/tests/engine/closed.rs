@@ -15,7 +15,7 @@ impl Fixture {
 
     /// What the daemon was handed before it ran, and what the gateway shows it.
     fn handed_and_shown(&self, id: &SandboxId) -> (Token, Token, Option<Token>) {
-        let Lookup::Running(route) = self.engine.catalog().lookup(id) else {
+        let Lookup::Running(route) = self.engine.routes().lookup(id) else {
             panic!("it runs")
         };
         let handed = self.driver.guest_token(id).unwrap();

@@ -31,14 +31,14 @@ async fn a_stop_waits_for_a_wake_and_for_an_order_that_runs() {
     let fixture = fixture().await;
     let id = fixture.asleep(new("base").timeout).await;
     fixture.driver.starts().shut();
-    let waking = tokio::spawn(fixture.engine.catalog().wake(&id));
+    let waking = tokio::spawn(fixture.engine.routes().wake(&id));
     until("waking", || fixture.driver.starts().waiting() == 1).await;
     waking.abort();
     fixture.engine.stop();
     assert!(fixture.engine.drained().now_or_never().is_none());
     fixture.driver.starts().open();
     fixture.engine.drained().await;
-    let now = fixture.engine.catalog().lookup(&id);
+    let now = fixture.engine.routes().lookup(&id);
     assert!(matches!(now, Lookup::Running(_)), "{now:?}");
 }
 

@@ -28,12 +28,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::auth::{Principal, TeamSlug};
-use shoal_core::catalog::{Catalog, Lookup};
 use shoal_core::driver::Owner;
 use shoal_core::id::{BuildId, SandboxId, TemplateId};
 use shoal_core::image::Images;
 use shoal_core::limits::Bounds;
 use shoal_core::network::Egress;
+use shoal_core::routes::{Lookup, RouteTable};
 use shoal_core::state::FailReason;
 use shoal_core::template::{Template, TemplateRef};
 use shoal_engine::test_util::{
@@ -236,18 +236,18 @@ async fn a_sandbox_is_created_seen_and_killed() {
     assert!(created.record.report.is_some());
     assert_eq!(fixture.driver.sandboxes(), std::slice::from_ref(&id));
 
-    let catalog = fixture.engine.catalog();
-    let Lookup::Running(route) = catalog.lookup(&id) else {
+    let routes = fixture.engine.routes();
+    let Lookup::Running(route) = routes.lookup(&id) else {
         panic!("it runs")
     };
-    let ended = catalog.ended(&route);
+    let ended = routes.ended(&route);
     let (permit, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
     let token = fixture.engine.envd_access_token(&record).unwrap();
     assert!(token.matches(route.guest_token.reveal()));
     assert!(token.matches(route.envd_access_token.as_ref().unwrap().reveal()));
     fixture.engine.kill(&permit).await.unwrap();
     ended.await;
-    assert!(matches!(catalog.lookup(&id), Lookup::Unknown));
+    assert!(matches!(routes.lookup(&id), Lookup::Unknown));
     assert!(fixture.driver.sandboxes().is_empty());
     assert!(matches!(
         fixture.engine.kill(&permit).await,
@@ -413,7 +413,7 @@ async fn a_sandbox_that_stops_by_itself_is_cleared() {
     assert!(!fixture.lives(&id));
     assert!(fixture.driver.sandboxes().is_empty());
     // Whoever still talks to it is told why.
-    let told = fixture.engine.catalog().lookup(&id);
+    let told = fixture.engine.routes().lookup(&id);
     assert!(matches!(told, Lookup::Failed(FailReason::OutOfMemory)));
 }
 

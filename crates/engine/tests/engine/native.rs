@@ -2,8 +2,8 @@
 
 use futures_util::StreamExt;
 use shoal_core::auth::ApiKey;
-use shoal_core::catalog::{Credential, NotAuthorized};
 use shoal_core::ports::inside::{CommandOutput, InsideError, SandboxCommand};
+use shoal_core::routes::{Credential, NotAuthorized};
 use shoal_core::sandbox::NAME_KEY;
 use shoal_engine::NameError;
 
@@ -85,14 +85,14 @@ async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
     private.port = std::num::NonZeroU16::new(3000);
     let made = fixture.engine.create(&fixture.me, private, None).await;
     let record = made.unwrap().record;
-    let catalog = fixture.engine.catalog();
+    let routes = fixture.engine.routes();
     let (key, _) = fixture
         .engine
         .create_key(&fixture.me, &fixture.me.slug, "door", false)
         .await
         .unwrap();
     for name in ["box", record.id.as_str()] {
-        let admitted = catalog
+        let admitted = routes
             .admit(name, Credential::Key(key.clone()))
             .await
             .unwrap();
@@ -100,7 +100,7 @@ async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
     }
     let token = fixture.engine.traffic_access_token(&record).unwrap();
     let traffic = |text: &str| Credential::Traffic(text.to_owned());
-    let good = catalog
+    let good = routes
         .admit(record.id.as_str(), traffic(token.reveal()))
         .await;
     assert_eq!(good.unwrap().sandbox, record.id);
@@ -114,7 +114,7 @@ async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
         ("box", Credential::Key(stranger)),
     ] {
         assert_eq!(
-            catalog.admit(name, credential).await,
+            routes.admit(name, credential).await,
             Err(NotAuthorized::Unproven),
             "{name}"
         );
@@ -125,7 +125,7 @@ async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
         .create_key(&other, &other.slug, "door", false)
         .await
         .unwrap();
-    let refused = catalog.admit("box", Credential::Key(foreign)).await;
+    let refused = routes.admit("box", Credential::Key(foreign)).await;
     assert_eq!(refused, Err(NotAuthorized::NotFound));
 }
 

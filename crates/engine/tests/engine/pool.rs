@@ -194,7 +194,7 @@ async fn a_claimed_member_is_what_was_asked_for() {
     assert_eq!((limits.cpu, limits.memory), (MilliCpu(200), Mib(100)));
     // Nobody sees it, nobody reaches it, and no time ends it.
     assert!(!before.iter().any(|id| {
-        matches!(fixture.engine.catalog().lookup(id), Lookup::Running(_))
+        matches!(fixture.engine.routes().lookup(id), Lookup::Running(_))
             || fixture.engine.authorize(&fixture.me, id).is_ok()
     }));
     let listed = fixture
@@ -244,7 +244,7 @@ async fn a_claimed_member_is_what_was_asked_for() {
     let used = startup[0].0.token.as_ref().unwrap();
     assert!(token.matches(used.reveal()));
     assert!(matches!(
-        fixture.engine.catalog().lookup(&made.id),
+        fixture.engine.routes().lookup(&made.id),
         Lookup::Running(_)
     ));
     let listed = fixture.engine.list(&fixture.me, &ListFilter::all(10));

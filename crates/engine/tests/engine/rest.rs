@@ -1,9 +1,9 @@
 //! Sandboxes that rest, go on, are copied, and change their limits.
 
-use shoal_core::catalog::NotResumed;
 use shoal_core::driver::{AfterSnapshot, Checkpointer, Origin, Start};
 use shoal_core::id::{ExecutionId, SnapshotId};
 use shoal_core::resources::{Mib, MilliCpu};
+use shoal_core::routes::NotResumed;
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::{State, StateKind};
@@ -72,7 +72,7 @@ async fn a_paused_sandbox_rests_and_connecting_wakes_it() {
         "cannot pause a sandbox that is paused"
     );
     assert!(matches!(
-        fixture.engine.catalog().lookup(&id),
+        fixture.engine.routes().lookup(&id),
         Lookup::Paused
     ));
 
@@ -207,9 +207,9 @@ async fn a_sandbox_rests_by_itself_at_its_deadline_and_traffic_wakes_it_once() {
         tokio::task::yield_now().await;
     }
     assert_eq!(events.recv().await.unwrap().kind, EventKind::Paused);
-    let catalog = fixture.engine.catalog();
-    assert!(matches!(catalog.lookup(&id), Lookup::Resumable(_)));
-    let woken = futures_util::future::join_all((0..100).map(|_| catalog.wake(&id))).await;
+    let routes = fixture.engine.routes();
+    assert!(matches!(routes.lookup(&id), Lookup::Resumable(_)));
+    let woken = futures_util::future::join_all((0..100).map(|_| routes.wake(&id))).await;
     let runs: Vec<_> = woken
         .into_iter()
         .map(|route| route.unwrap().execution)
@@ -220,9 +220,9 @@ async fn a_sandbox_rests_by_itself_at_its_deadline_and_traffic_wakes_it_once() {
     // The disk alone is nothing to talk to.
     let disk = Some(Contents::Filesystem);
     fixture.engine.pause(&permit, disk, false).await.unwrap();
-    assert!(matches!(catalog.lookup(&id), Lookup::Paused));
+    assert!(matches!(routes.lookup(&id), Lookup::Paused));
     fixture.engine.kill(&permit).await.unwrap();
-    assert_eq!(catalog.wake(&id).await.unwrap_err(), NotResumed::Gone);
+    assert_eq!(routes.wake(&id).await.unwrap_err(), NotResumed::Gone);
 }
 
 #[tokio::test]

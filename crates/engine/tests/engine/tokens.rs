@@ -40,11 +40,11 @@ async fn a_rotation_replaces_both_tokens_for_good_and_ends_what_the_old_ones_ope
     let fixture = fixture().await;
     let (id, bystander) = (fixture.private().await, fixture.create().await);
     let (before, others) = (fixture.tokens(&id), fixture.tokens(&bystander));
-    let catalog = fixture.engine.catalog();
-    let Lookup::Running(route) = catalog.lookup(&id) else {
+    let routes = fixture.engine.routes();
+    let Lookup::Running(route) = routes.lookup(&id) else {
         panic!("it runs")
     };
-    let ended = catalog.ended(&route);
+    let ended = routes.ended(&route);
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
     fixture.engine.rotate_tokens(&permit).await.unwrap();
     ended.await;
@@ -56,7 +56,7 @@ async fn a_rotation_replaces_both_tokens_for_good_and_ends_what_the_old_ones_ope
         (Some(before.0.clone()), Some(after.0.clone()))
     );
     assert_eq!(fixture.tokens(&bystander), others);
-    let Lookup::Running(route) = catalog.lookup(&id) else {
+    let Lookup::Running(route) = routes.lookup(&id) else {
         panic!("it runs")
     };
     let envd = route.envd_access_token.as_ref().unwrap();

@@ -207,7 +207,7 @@ async fn traffic_wakes_a_sandbox_for_five_minutes_at_least() {
     let fixture = fixture().await;
     for (timeout, expected) in [(60, 300), (420, 420)] {
         let id = fixture.asleep(Duration::from_secs(timeout)).await;
-        fixture.engine.catalog().wake(&id).await.unwrap();
+        fixture.engine.routes().wake(&id).await.unwrap();
         let (_, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
         let lives = record.deadline.since(record.started_at);
         assert_eq!(lives, Duration::from_secs(expected));
@@ -217,7 +217,7 @@ async fn traffic_wakes_a_sandbox_for_five_minutes_at_least() {
 #[tokio::test]
 async fn a_sandbox_that_is_being_paused_is_gone_for_traffic_unless_that_wakes_it() {
     let fixture = fixture().await;
-    let (catalog, saves) = (fixture.engine.catalog(), fixture.driver.saves());
+    let (routes, saves) = (fixture.engine.routes(), fixture.driver.saves());
     for auto_resume in [false, true] {
         let asked = NewSandbox {
             auto_resume,
@@ -230,7 +230,7 @@ async fn a_sandbox_that_is_being_paused_is_gone_for_traffic_unless_that_wakes_it
         let engine = fixture.engine.clone();
         let paused = tokio::spawn(async move { engine.pause(&permit, None, false).await });
         until("saving", || saves.waiting() == 1).await;
-        match catalog.lookup(&id) {
+        match routes.lookup(&id) {
             Lookup::Paused => assert!(!auto_resume),
             Lookup::Resumable(_) => assert!(auto_resume),
             other => panic!("{other:?}"),

@@ -1,6 +1,6 @@
 //! Many want a sandbox that rests: one attempt for all of them, and its end before all of them.
 
-use shoal_core::catalog::NotResumed;
+use shoal_core::routes::NotResumed;
 
 use super::*;
 
@@ -20,13 +20,13 @@ async fn all_who_wait_for_a_sandbox_share_the_attempt_that_fails() {
         resume: true,
         ..Refusals::default()
     });
-    let (starts, catalog) = (fixture.driver.starts(), fixture.engine.catalog());
+    let (starts, routes) = (fixture.driver.starts(), fixture.engine.routes());
     let before = starts.passed();
     starts.shut();
-    let many: Vec<_> = (0..MANY).map(|_| tokio::spawn(catalog.wake(&id))).collect();
+    let many: Vec<_> = (0..MANY).map(|_| tokio::spawn(routes.wake(&id))).collect();
     until("resuming", || starts.waiting() == 1).await;
     // Everybody has asked, as each was begun before whatever asks now.
-    let late = tokio::spawn(catalog.wake(&id));
+    let late = tokio::spawn(routes.wake(&id));
     for _ in 0..MANY {
         tokio::task::yield_now().await;
     }
@@ -38,7 +38,7 @@ async fn all_who_wait_for_a_sandbox_share_the_attempt_that_fails() {
     assert_eq!(starts.passed() - before, 1, "one attempt for all");
     // The next who asks is not told of an attempt that is over.
     fixture.driver.refuse(Refusals::default());
-    catalog.wake(&id).await.unwrap();
+    routes.wake(&id).await.unwrap();
     assert_eq!(starts.passed() - before, 2);
 }
 

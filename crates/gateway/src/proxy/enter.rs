@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use shoal_core::catalog::NotAuthorized;
+use shoal_core::routes::NotAuthorized;
 
 use super::{AuthenticatedBy, Client, Gateway, GatewayBody, answer_of, count};
 use crate::answer::Refusal;
@@ -62,11 +62,7 @@ impl Gateway {
         headers: &http::HeaderMap,
     ) -> Result<(Target, AuthenticatedBy), Refusal> {
         let credential = PathRoute::credential(headers).ok_or(Refusal::Unproven)?;
-        let admitted = self
-            .shared
-            .catalog
-            .admit(&path_route.name, credential)
-            .await;
+        let admitted = self.shared.routes.admit(&path_route.name, credential).await;
         let admitted = admitted.map_err(|refused| match refused {
             NotAuthorized::Unproven => Refusal::Unproven,
             NotAuthorized::NotFound => Refusal::NotFound,

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use shoal_core::BoxFuture;
-use shoal_core::catalog::Route;
+use shoal_core::routes::Route;
 
 use super::{Client, GatewayBody, empty};
 use crate::answer::Refusal;

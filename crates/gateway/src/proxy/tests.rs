@@ -12,8 +12,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use shoal_core::BoxFuture;
 use shoal_core::auth::{Token, TokenSeed};
-use shoal_core::catalog::{Authorized, Credential, NotAuthorized};
 use shoal_core::id::{KeyId, TeamId};
+use shoal_core::routes::{Authorized, Credential, NotAuthorized};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -46,7 +46,7 @@ impl OneSandbox {
     }
 }
 
-impl Catalog for OneSandbox {
+impl RouteTable for OneSandbox {
     fn lookup(&self, id: &shoal_core::id::SandboxId) -> Lookup {
         match self
             .route
@@ -106,7 +106,7 @@ impl Catalog for OneSandbox {
         Box::pin(async move { admitted })
     }
 
-    fn routes(&self) -> Vec<Arc<Route>> {
+    fn current(&self) -> Vec<Arc<Route>> {
         self.route.borrow().iter().cloned().collect()
     }
 
@@ -126,7 +126,7 @@ impl Catalog for OneSandbox {
 }
 
 struct Fixture {
-    catalog: Arc<OneSandbox>,
+    routes: Arc<OneSandbox>,
     gateway: SocketAddr,
     server: SocketAddr,
     /// The requests that the server in the sandbox received.
@@ -166,13 +166,13 @@ async fn fixture_with(config: GatewayConfig, change: impl FnOnce(&mut Route)) ->
     .await;
     let mut route = sandbox();
     change(&mut route);
-    let catalog = Arc::new(OneSandbox {
+    let routes = Arc::new(OneSandbox {
         route: watch::channel(Some(Arc::new(route))).0,
         asleep: Mutex::default(),
         busy: Mutex::default(),
         key_deleted: watch::channel(false).0,
     });
-    let gateway = Gateway::new(config, catalog.clone());
+    let gateway = Gateway::new(config, routes.clone());
     let gateway = serve(move |request: Request<Incoming>| {
         let gateway = gateway.clone();
         async move {
@@ -193,7 +193,7 @@ async fn fixture_with(config: GatewayConfig, change: impl FnOnce(&mut Route)) ->
     })
     .await;
     Fixture {
-        catalog,
+        routes,
         gateway,
         server,
         asked,
@@ -316,7 +316,7 @@ async fn assert_echoes_until_the_end(
     let mut echoed = [0; 4];
     stream.read_exact(&mut echoed).await.unwrap();
     assert_eq!(&echoed, b"ping");
-    fixture.catalog.route.send_replace(None);
+    fixture.routes.route.send_replace(None);
     assert!(matches!(stream.read(&mut echoed).await, Ok(0) | Err(_)));
 }
 
@@ -446,7 +446,7 @@ async fn a_stream_is_aborted_when_its_sandbox_ends() {
     while !seen.ends_with(b"first\r\n") {
         seen.push(stream.read_u8().await.unwrap());
     }
-    fixture.catalog.route.send_replace(None);
+    fixture.routes.route.send_replace(None);
     let mut rest = Vec::new();
     // The client sees an end or a reset, depending on data in flight.
     let _ = stream.read_to_end(&mut rest).await;
@@ -495,7 +495,7 @@ async fn a_signed_url_finds_its_sandbox_by_the_signature() {
             .body(())
             .unwrap()
     };
-    let gateway = Gateway::new(GatewayConfig::default(), fixture.catalog.clone());
+    let gateway = Gateway::new(GatewayConfig::default(), fixture.routes.clone());
     let found = gateway.target(&request(&signature)).unwrap().unwrap();
     assert_eq!((found.sandbox.as_str(), found.port), ("iabc", ENVD_PORT));
     assert_eq!(gateway.target(&request("v1_other")).unwrap(), None);
@@ -504,7 +504,7 @@ async fn a_signed_url_finds_its_sandbox_by_the_signature() {
 #[tokio::test]
 async fn a_request_wakes_a_paused_sandbox_and_reaches_it() {
     let fixture = fixture(|_| {}).await;
-    fixture.catalog.rest(Ok(()));
+    fixture.routes.rest(Ok(()));
     let answer = ask(&fixture, &to(fixture.server.port(), "/", "")).await;
     assert!(
         answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"),
@@ -516,21 +516,21 @@ async fn a_request_wakes_a_paused_sandbox_and_reaches_it() {
 async fn only_the_daemons_token_wakes_a_sandbox_for_its_port() {
     let fixture = fixture(|_| {}).await;
     for more in ["", "X-Access-Token: wrong\n"] {
-        fixture.catalog.rest(Ok(()));
+        fixture.routes.rest(Ok(()));
         let answer = ask(&fixture, &to(ENVD_PORT, "/health", more)).await;
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
         assert!(answer.contains("only a valid access token resumes it"));
         // It was not woken.
-        assert!(fixture.catalog.asleep.lock().is_some());
-        fixture.catalog.wake(&sandbox().sandbox).await.unwrap();
+        assert!(fixture.routes.asleep.lock().is_some());
+        fixture.routes.wake(&sandbox().sandbox).await.unwrap();
     }
-    fixture.catalog.rest(Ok(()));
+    fixture.routes.rest(Ok(()));
     let token = sandbox().envd_access_token.unwrap();
     let more = format!("X-Access-Token: {}\n", token.reveal());
     // Nothing listens there in this test, but it was woken.
     let answer = ask(&fixture, &to(ENVD_PORT, "/health", &more)).await;
     assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
-    assert!(fixture.catalog.asleep.lock().is_none());
+    assert!(fixture.routes.asleep.lock().is_none());
 }
 
 #[tokio::test]
@@ -541,7 +541,7 @@ async fn a_failed_wake_reports_the_reason() {
         (NotResumed::Failed("broken".to_owned()), "409"),
     ] {
         let fixture = fixture(|_| {}).await;
-        fixture.catalog.rest(Err(why));
+        fixture.routes.rest(Err(why));
         let answer = ask(&fixture, &to(fixture.server.port(), "/", "")).await;
         assert!(
             answer.starts_with(&format!("HTTP/1.1 {status}")),
@@ -553,8 +553,8 @@ async fn a_failed_wake_reports_the_reason() {
 #[tokio::test]
 async fn a_sandbox_that_changes_state_is_busy_by_host_and_by_path() {
     let fixture = fixture(|_| {}).await;
-    fixture.catalog.route.send_replace(None);
-    *fixture.catalog.busy.lock() = true;
+    fixture.routes.route.send_replace(None);
+    *fixture.routes.busy.lock() = true;
     let port = fixture.server.port();
     let path = by_path(
         &format!("/sandbox/box/?port={port}"),
@@ -636,11 +636,11 @@ async fn no_path_is_open_without_a_credential() {
 #[tokio::test]
 async fn a_key_wakes_a_paused_sandbox_and_a_stranger_does_not() {
     let fixture = fixture(|_| {}).await;
-    fixture.catalog.rest(Ok(()));
+    fixture.routes.rest(Ok(()));
     let path = format!("/sandbox/box/?port={}", fixture.server.port());
     let answer = ask(&fixture, &by_path(&path, "")).await;
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
-    assert!(fixture.catalog.asleep.lock().is_some(), "it still rests");
+    assert!(fixture.routes.asleep.lock().is_some(), "it still rests");
     let key = format!("X-API-Key: {KEY}\n");
     assert!(
         ask(&fixture, &by_path(&path, &key))

@@ -2,8 +2,8 @@
 
 use http::HeaderMap;
 use shoal_core::auth::Token;
-use shoal_core::catalog::WakeAuth;
 use shoal_core::id::KeyId;
+use shoal_core::routes::WakeAuth;
 use shoal_protocol::ENVD_PORT;
 use shoal_protocol::headers::ACCESS_TOKEN;
 

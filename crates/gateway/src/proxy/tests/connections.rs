@@ -82,7 +82,7 @@ async fn a_connection_is_reused_and_closed_when_the_sandbox_ends() {
     }
     // The connection is kept slightly after the answer, so the next request may come first.
     assert!(server.accepted.load(Ordering::SeqCst) < 5);
-    fixture.catalog.route.send_replace(None);
+    fixture.routes.route.send_replace(None);
     eventually(|| server.open.load(Ordering::SeqCst) == 0).await;
 }
 

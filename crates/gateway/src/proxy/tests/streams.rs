@@ -100,7 +100,7 @@ async fn a_stream_ends_when_its_key_is_deleted() {
     while !seen.ends_with(b"first\r\n") {
         seen.push(stream.read_u8().await.unwrap());
     }
-    fixture.catalog.key_deleted.send_replace(true);
+    fixture.routes.key_deleted.send_replace(true);
     let mut rest = Vec::new();
     // The client sees an end or a reset, depending on data in flight.
     let _ = stream.read_to_end(&mut rest).await;
@@ -121,6 +121,6 @@ async fn an_upgraded_connection_ends_when_its_key_is_deleted() {
         seen.push(stream.read_u8().await.unwrap());
     }
     assert!(seen.starts_with(b"HTTP/1.1 101"));
-    fixture.catalog.key_deleted.send_replace(true);
+    fixture.routes.key_deleted.send_replace(true);
     assert!(stream.read_u8().await.is_err());
 }

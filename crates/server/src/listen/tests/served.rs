@@ -41,7 +41,7 @@ impl Served {
             domain: Some(DOMAIN.to_owned()),
             ..GatewayConfig::default()
         };
-        let gateway = Gateway::new(config, Arc::new(engine.catalog()));
+        let gateway = Gateway::new(config, Arc::new(engine.routes()));
         let api = shoal_api::router(engine.ports(), ApiConfig::default());
         let stopping = CancellationToken::new();
         let dispatch = Dispatch::new(gateway, api, Arc::new(NoAudit), stopping.clone());

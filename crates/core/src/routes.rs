@@ -109,7 +109,7 @@ pub enum NotResumed {
 }
 
 /// The routing table. Lookups never wait for a sandbox.
-pub trait Catalog: Send + Sync {
+pub trait RouteTable: Send + Sync {
     /// Looks up a sandbox.
     fn lookup(&self, id: &SandboxId) -> Lookup;
 
@@ -125,7 +125,7 @@ pub trait Catalog: Send + Sync {
     ) -> BoxFuture<'static, Result<Authorized, NotAuthorized>>;
 
     /// All current routes.
-    fn routes(&self) -> Vec<Arc<Route>>;
+    fn current(&self) -> Vec<Arc<Route>>;
 
     /// Resolves when this execution has ended or its tokens were rotated; immediately if that has
     /// already happened.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use shoal_core::BoxFuture;
-use shoal_core::catalog::{
-    Authorized, Catalog, Credential, Lookup, NotAuthorized, NotResumed, Route, WakeAuth,
-};
 use shoal_core::id::{KeyId, SandboxId};
+use shoal_core::routes::{
+    Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable, WakeAuth,
+};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::StateKind;
 
@@ -63,9 +63,9 @@ impl Sandboxes {
 
 /// The data path's view.
 #[derive(Clone)]
-pub struct EngineCatalog(Arc<Sandboxes>);
+pub struct EngineRoutes(Arc<Sandboxes>);
 
-impl EngineCatalog {
+impl EngineRoutes {
     pub(crate) fn new(sandboxes: Arc<Sandboxes>) -> Self {
         Self(sandboxes)
     }
@@ -88,7 +88,7 @@ impl EngineCatalog {
     }
 }
 
-impl Catalog for EngineCatalog {
+impl RouteTable for EngineRoutes {
     fn lookup(&self, id: &SandboxId) -> Lookup {
         let found = self
             .0
@@ -111,7 +111,7 @@ impl Catalog for EngineCatalog {
         Box::pin(async move { sandboxes.admit(&name, credential).await })
     }
 
-    fn routes(&self) -> Vec<Arc<Route>> {
+    fn current(&self) -> Vec<Arc<Route>> {
         self.0.registry.routes()
     }
 

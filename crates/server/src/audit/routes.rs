@@ -4,26 +4,26 @@ use std::sync::Arc;
 
 use shoal_core::BoxFuture;
 use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
-use shoal_core::catalog::{
-    Authorized, Catalog, Credential, Lookup, NotAuthorized, NotResumed, Route,
-};
 use shoal_core::clock::Clock;
 use shoal_core::id::{KeyId, SandboxId};
+use shoal_core::routes::{
+    Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable,
+};
 use shoal_engine::SystemClock;
 
 /// Delegates everything, and records each wake by traffic.
-pub(crate) struct AuditedCatalog {
-    inner: Arc<dyn Catalog>,
+pub(crate) struct AuditedRoutes {
+    inner: Arc<dyn RouteTable>,
     log: Arc<dyn AuditLog>,
 }
 
-impl AuditedCatalog {
-    pub(crate) fn new(inner: Arc<dyn Catalog>, log: Arc<dyn AuditLog>) -> Self {
+impl AuditedRoutes {
+    pub(crate) fn new(inner: Arc<dyn RouteTable>, log: Arc<dyn AuditLog>) -> Self {
         Self { inner, log }
     }
 }
 
-impl Catalog for AuditedCatalog {
+impl RouteTable for AuditedRoutes {
     fn lookup(&self, id: &SandboxId) -> Lookup {
         self.inner.lookup(id)
     }
@@ -55,8 +55,8 @@ impl Catalog for AuditedCatalog {
         self.inner.key_deleted(key)
     }
 
-    fn routes(&self) -> Vec<Arc<Route>> {
-        self.inner.routes()
+    fn current(&self) -> Vec<Arc<Route>> {
+        self.inner.current()
     }
 
     fn ended(&self, route: &Route) -> BoxFuture<'static, ()> {
