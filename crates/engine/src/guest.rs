@@ -16,7 +16,7 @@ pub use self::envd::EnvdGuest;
 
 /// The values that the daemon gets at the start of a run.
 #[derive(Debug, Clone)]
-pub struct InitOrder {
+pub struct InitSpec {
     /// Environment of every process.
     pub env: BTreeMap<String, String>,
     /// The token that it requires until then. In the memory of a clone it is the original's. None when
@@ -41,8 +41,7 @@ pub trait Guest: Send + Sync {
     ///
     /// # Errors
     /// When it does not answer within the implementation's timeout, or refuses.
-    fn init(&self, address: IpAddr, order: InitOrder)
-    -> BoxFuture<'_, Result<String, InsideError>>;
+    fn init(&self, address: IpAddr, spec: InitSpec) -> BoxFuture<'_, Result<String, InsideError>>;
 
     /// Announces a checkpoint: the deadlines of the daemon's processes stop until the next `init` or
     /// `unfreeze`. With `sync` the file systems are synced first.

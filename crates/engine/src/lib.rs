@@ -45,13 +45,13 @@ pub use config::{
 pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
 pub use drivers::InvalidDrivers;
 pub use engine::{Engine, EngineParts, OpenError, SandboxError};
-pub use guest::{EnvdGuest, Guest, InitOrder};
+pub use guest::{EnvdGuest, Guest, InitSpec};
 pub use pool::{MemberView, PoolFault, PoolView};
 pub use recover::RecoverError;
 pub use resolve::{Explained, Meaning, Resolved};
 pub use sandboxes::{
-    Connected, Infeasible, ListFilter, ListOrder as Order, NameError, NoRoom, Page, PageToken,
-    Resize, TimeoutTooLong, Use,
+    Connected, Infeasible, ListFilter, ListOrder, NameError, NoRoom, Page, PageToken, Resize,
+    TimeoutTooLong, Use,
 };
 pub use shoal_core::ports::sandboxes::FORKS_MAX;
 pub use snapshots::{SnapshotError, SnapshotFilter, SnapshotNameError};

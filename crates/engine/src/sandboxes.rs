@@ -13,9 +13,9 @@ mod kill;
 mod launch;
 mod list;
 mod mailbox;
+mod member_command;
 mod names;
 mod open;
-mod order;
 mod pause;
 mod quota;
 mod recovery;
@@ -48,7 +48,7 @@ use shoal_core::store::SandboxStore;
 use tokio::sync::oneshot;
 
 pub use self::connect::Connected;
-pub use self::list::{ListFilter, Order as ListOrder, Page, PageToken};
+pub use self::list::{ListFilter, ListOrder, Page, PageToken};
 pub use self::names::NameError;
 pub use self::quota::NoRoom;
 pub use self::resize::{Infeasible, Resize};
@@ -56,10 +56,10 @@ pub(crate) use self::routes::EngineRoutes;
 pub use self::set_timeout::TimeoutTooLong;
 pub use self::usage::Use;
 
-pub(crate) use self::command::{command, ended, within};
-pub(crate) use self::order::{
-    ClaimOrder, Claiming, HandOutError, Order, SnapshotNote, SnapshotOrder,
+pub(crate) use self::command::{
+    ClaimRequest, Claiming, Command, HandOutError, SnapshotNote, SnapshotRequest,
 };
+pub(crate) use self::member_command::{command, ended, within};
 pub(crate) use self::quota::{Load, QuotaReservation};
 pub(crate) use self::recovery::{RecoveryAction, resolve};
 
@@ -193,16 +193,16 @@ impl Sandboxes {
     }
 
     /// Sends a message to a sandbox's task and waits for the answer.
-    pub(crate) async fn order<T>(
+    pub(crate) async fn call<T>(
         &self,
         id: &SandboxId,
-        order: impl FnOnce(oneshot::Sender<Result<T, SandboxError>>) -> Order,
+        command: impl FnOnce(oneshot::Sender<Result<T, SandboxError>>) -> Command,
     ) -> Result<T, SandboxError> {
         let gone = || self.gone(id);
         let (reply, answer) = oneshot::channel();
         let mailbox = self.registry.mailbox(id).ok_or_else(gone)?;
-        let given = mailbox.give(order(reply)).await;
-        given.map_err(|refused| match refused {
+        let sent = mailbox.send(command(reply)).await;
+        sent.map_err(|refused| match refused {
             NotTaken::Full => SandboxError::Busy(id.clone()),
             NotTaken::Ended => gone(),
         })?;

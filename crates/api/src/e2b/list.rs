@@ -8,7 +8,7 @@ use serde::Deserialize;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::TemplateId;
-use shoal_core::ports::list::{ListFilter, Order, PageToken};
+use shoal_core::ports::list::{ListFilter, ListOrder, PageToken};
 use shoal_core::template::TemplateKey;
 
 use super::view::ListedSandbox;
@@ -109,8 +109,8 @@ pub(super) async fn v2(
 impl V2Query {
     fn filter(&self, backend: &Backend, principal: &Principal) -> Result<ListFilter, ApiError> {
         let order = match self.order.as_deref() {
-            None | Some("desc") => Order::Descending,
-            Some("asc") => Order::Ascending,
+            None | Some("desc") => ListOrder::Descending,
+            Some("asc") => ListOrder::Ascending,
             Some(_) => return Err(ApiError::invalid("`order`: asc or desc")),
         };
         let states = self.state.as_deref().unwrap_or("running,paused");

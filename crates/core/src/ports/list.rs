@@ -13,7 +13,7 @@ use crate::state::StateKind;
 
 /// The order of a list, by start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
+pub enum ListOrder {
     /// The oldest first.
     Ascending,
     /// The newest first.
@@ -26,13 +26,13 @@ pub enum Order {
 pub struct PageToken {
     started_at: Timestamp,
     id: SandboxId,
-    order: Order,
+    order: ListOrder,
 }
 
 impl PageToken {
     /// The order of the list that it continues.
     #[must_use]
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> ListOrder {
         self.order
     }
 }
@@ -44,7 +44,7 @@ pub struct InvalidPageToken;
 
 impl fmt::Display for PageToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let order = if self.order == Order::Ascending {
+        let order = if self.order == ListOrder::Ascending {
             "a"
         } else {
             "d"
@@ -58,8 +58,8 @@ impl FromStr for PageToken {
 
     fn from_str(text: &str) -> Result<Self, InvalidPageToken> {
         let order = match text.chars().next() {
-            Some('a') => Order::Ascending,
-            Some('d') => Order::Descending,
+            Some('a') => ListOrder::Ascending,
+            Some('d') => ListOrder::Descending,
             _ => return Err(InvalidPageToken),
         };
         let (millis, id) = text[1..].split_once('-').ok_or(InvalidPageToken)?;
@@ -85,7 +85,7 @@ pub struct ListFilter {
     /// Only those of this template.
     pub template: Option<TemplateId>,
     /// The order.
-    pub order: Order,
+    pub order: ListOrder,
     /// The most sandboxes on the page.
     pub limit: usize,
     /// The page token that the last page ended with.
@@ -133,8 +133,8 @@ impl ListFilter {
         let compare = |a: (Timestamp, &SandboxId), b: (Timestamp, &SandboxId)| {
             let ascending = a.0.cmp(&b.0).then_with(|| b.1.cmp(a.1));
             match self.order {
-                Order::Ascending => ascending,
-                Order::Descending => ascending.reverse(),
+                ListOrder::Ascending => ascending,
+                ListOrder::Descending => ascending.reverse(),
             }
         };
         records.sort_by(|a, b| compare((a.started_at, &a.id), (b.started_at, &b.id)));
@@ -194,7 +194,7 @@ mod tests {
         let token = PageToken {
             started_at: Timestamp::from_unix_millis(1_700_000_000_123),
             id: "ia".parse().unwrap(),
-            order: Order::Ascending,
+            order: ListOrder::Ascending,
         };
         assert_eq!(token.to_string().parse(), Ok(token));
         for bad in ["", "a", "x1-ia", "a-ia", "a1-", "d1-IA", "é1-ia", "a1"] {

@@ -18,7 +18,7 @@ use super::Builds;
 use super::keys::LayerKey;
 use super::sandbox::{BuildLocation, BuildSandbox};
 use crate::build_records::Build;
-use crate::sandboxes::Order;
+use crate::sandboxes::Command;
 use shoal_core::ports::inside::SandboxCommand;
 
 /// The files that the next step of a stage starts from, with the state that steps inherit.
@@ -120,8 +120,8 @@ impl Builds {
             if record.spec.purpose != purpose {
                 continue;
             }
-            let end = |reply| Order::Kill(KillReason::Requested, reply);
-            if let Err(error) = self.parts.sandboxes.order(&record.id, end).await {
+            let end = |reply| Command::Kill(KillReason::Requested, reply);
+            if let Err(error) = self.parts.sandboxes.call(&record.id, end).await {
                 tracing::warn!(sandbox.id = %record.id, error = %Chain(&error), "the sandbox of a build stays until its deadline");
             }
         }

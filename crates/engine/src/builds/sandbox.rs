@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::Builds;
 use crate::build_records::Build;
 use crate::random;
-use crate::sandboxes::Order;
+use crate::sandboxes::Command;
 use shoal_core::ports::inside::{
     ByteStream, CommandOutput, FileEntry, InsideError, RunningCommand, SandboxClient,
     SandboxCommand,
@@ -275,13 +275,8 @@ impl BuildSandbox {
 
     /// Ends the sandbox.
     pub(super) async fn close(self) {
-        let end = |reply| Order::Kill(KillReason::Requested, reply);
-        let ended = self
-            .builds
-            .parts
-            .sandboxes
-            .order(&self.record.id, end)
-            .await;
+        let end = |reply| Command::Kill(KillReason::Requested, reply);
+        let ended = self.builds.parts.sandboxes.call(&self.record.id, end).await;
         if let Err(error) = ended {
             // The end of the build tries again.
             tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox of a build is not ended yet");

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Guest, InitOrder};
+use super::{Guest, InitSpec};
 
 /// How long a daemon may take to come up.
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,24 +41,20 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 pub struct EnvdGuest;
 
 impl Guest for EnvdGuest {
-    fn init(
-        &self,
-        address: IpAddr,
-        order: InitOrder,
-    ) -> BoxFuture<'_, Result<String, InsideError>> {
+    fn init(&self, address: IpAddr, spec: InitSpec) -> BoxFuture<'_, Result<String, InsideError>> {
         Box::pin(async move {
-            let client = client(address, order.known_token.as_ref())?;
-            let token = AccessToken::parse(order.access_token.reveal())
+            let client = client(address, spec.known_token.as_ref())?;
+            let token = AccessToken::parse(spec.access_token.reveal())
                 .map_err(|e| InsideError::Refused(e.to_string()))?;
             let request = InitRequest {
                 // The clock of a saved sandbox did not advance.
                 timestamp: Some(OffsetDateTime::now_utc()),
-                env_vars: Some(order.env),
-                memory_mib: Some(order.memory.0),
-                open: order.open_inside,
+                env_vars: Some(spec.env),
+                memory_mib: Some(spec.memory.0),
+                open: spec.open_inside,
                 access_token: Some(token),
-                default_user: Some(order.user),
-                default_workdir: order.workdir,
+                default_user: Some(spec.user),
+                default_workdir: spec.workdir,
                 ..InitRequest::default()
             };
             let end = Instant::now() + INIT_TIMEOUT;
@@ -161,7 +157,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_daemon_that_never_comes_up_is_given_up() {
-        let order = InitOrder {
+        let spec = InitSpec {
             env: BTreeMap::new(),
             known_token: None,
             access_token: shoal_core::auth::TokenSeed::new([1; 32])
@@ -173,7 +169,7 @@ mod tests {
         };
         // Nothing listens at this address of the loopback network.
         let nobody = IpAddr::V4(Ipv4Addr::new(127, 255, 0, 1));
-        let given_up = EnvdGuest.init(nobody, order).await.unwrap_err();
+        let given_up = EnvdGuest.init(nobody, spec).await.unwrap_err();
         assert!(
             matches!(given_up, InsideError::Unreachable(_)),
             "{given_up}"

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::Pools;
 use super::members::ClaimOutcome;
 use crate::plan::PoolKey;
-use crate::sandboxes::{ClaimOrder, HandOutError, Load, Order};
+use crate::sandboxes::{ClaimRequest, Command, HandOutError, Load};
 
 /// How many members are tried before a sandbox is started for the request.
 const TRIES: usize = 3;
@@ -48,12 +48,14 @@ impl Pools {
     async fn hand_out(
         &self,
         id: &SandboxId,
-        order: ClaimOrder,
+        request: ClaimRequest,
         answer: oneshot::Receiver<HandedOut>,
     ) -> HandedOut {
         let gone = || HandOutError::Sandbox(SandboxError::NotFound(id.clone()));
         let mailbox = self.parts.sandboxes.mailbox(id).ok_or_else(gone)?;
-        let sent = mailbox.send(Order::Claim(Box::new(order))).await;
+        let sent = mailbox
+            .send_waiting(Command::Claim(Box::new(request)))
+            .await;
         sent.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
@@ -89,7 +91,7 @@ impl Pools {
                 break;
             };
             let (reply, answer) = oneshot::channel();
-            let order = ClaimOrder {
+            let request = ClaimRequest {
                 team: principal.team,
                 spec: spec.clone(),
                 idempotency: idempotency.cloned(),
@@ -99,7 +101,7 @@ impl Pools {
                 claiming: self.parts.members.claiming(),
                 reply,
             };
-            let claimed = self.hand_out(&id, order, answer).await;
+            let claimed = self.hand_out(&id, request, answer).await;
             let now = self.parts.clock.now();
             match claimed {
                 Ok(record) => {

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::{MAX_CONCURRENT_STARTS, Pools};
 use crate::random;
-use crate::sandboxes::Order;
+use crate::sandboxes::Command;
 
 /// How often pools are reconciled when nothing has changed.
 const EVERY: Duration = Duration::from_secs(60);
@@ -134,8 +134,8 @@ impl Pools {
         for id in members {
             let sandboxes = self.parts.sandboxes.clone();
             self.parts.work.spawn(async move {
-                let end = |reply| Order::Kill(reason, reply);
-                match sandboxes.order(&id, end).await {
+                let end = |reply| Command::Kill(reason, reply);
+                match sandboxes.call(&id, end).await {
                     // It has ended, or the task that starts it will end it.
                     Ok(()) | Err(SandboxError::NotFound(_)) => {}
                     Err(error) => {

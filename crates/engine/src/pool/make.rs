@@ -18,7 +18,7 @@ use shoal_core::template::TemplateKey;
 
 use super::Pools;
 use crate::access::{INSTALLATION, owner_of_members};
-use crate::sandboxes::{HandOutError, Order, command, ended, within};
+use crate::sandboxes::{Command, HandOutError, command, ended, within};
 use shoal_core::ports::inside::InsideError;
 use shoal_protocol::client::SandboxTarget;
 
@@ -89,8 +89,8 @@ impl Pools {
         let Err(error) = self.try_member(entry, &id).await else {
             return;
         };
-        let end = |reply| Order::Kill(KillReason::Failed, reply);
-        if let Err(error) = self.parts.sandboxes.order(&id, end).await
+        let end = |reply| Command::Kill(KillReason::Failed, reply);
+        if let Err(error) = self.parts.sandboxes.call(&id, end).await
             && !matches!(error, SandboxError::NotFound(_))
         {
             tracing::error!(sandbox.id = %id, error = %Chain(&error), "a member of a pool is not ended yet");
@@ -153,8 +153,8 @@ impl Pools {
             self.save_warm_snapshot(entry, &key.digest, &record).await?;
         }
         let ready = self.parts.clock.now();
-        let join = |reply| Order::JoinPool(ready, reply);
-        self.parts.sandboxes.order(id, join).await?;
+        let join = |reply| Command::JoinPool(ready, reply);
+        self.parts.sandboxes.call(id, join).await?;
         if self.parts.members.set_ready(&entry.name, id, ready) {
             Ok(())
         } else {

@@ -6,7 +6,7 @@ use shoal_core::auth::SandboxPermit;
 pub use shoal_core::ports::sandboxes::Connected;
 
 use super::Sandboxes;
-use super::order::{Order, ResumeOrder};
+use super::command::{Command, ResumeRequest};
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
@@ -22,12 +22,12 @@ impl Sandboxes {
         memory: bool,
     ) -> Result<Connected, SandboxError> {
         self.check_timeout(timeout)?;
-        let order = ResumeOrder {
+        let request = ResumeRequest {
             timeout,
             memory,
             found_paused: true,
         };
-        self.order(permit.sandbox(), |reply| Order::Connect(order, reply))
+        self.call(permit.sandbox(), |reply| Command::Connect(request, reply))
             .await
     }
 }

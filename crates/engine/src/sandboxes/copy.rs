@@ -8,7 +8,7 @@ use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::{Contents, Saved};
 
 use super::Sandboxes;
-use super::order::{Order, SnapshotOrder};
+use super::command::{Command, SnapshotRequest};
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
@@ -20,14 +20,14 @@ impl Sandboxes {
         id: SnapshotId,
         contents: Option<Contents>,
     ) -> Result<(Arc<SandboxRecord>, Saved), SandboxError> {
-        let order = SnapshotOrder {
+        let request = SnapshotRequest {
             id,
             contents,
             note: None,
             end: false,
         };
-        let order = |reply| Order::Snapshot(order, reply);
-        let taken = self.order(permit.sandbox(), order).await?;
+        let command = |reply| Command::Snapshot(request, reply);
+        let taken = self.call(permit.sandbox(), command).await?;
         Ok((taken.record, taken.saved))
     }
 }

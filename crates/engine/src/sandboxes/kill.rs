@@ -4,7 +4,7 @@ use shoal_core::auth::SandboxPermit;
 use shoal_core::state::KillReason;
 
 use super::Sandboxes;
-use super::order::Order;
+use super::command::Command;
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
@@ -14,7 +14,7 @@ impl Sandboxes {
     /// When something could not be cleared; it is tried again later, and users no longer see the
     /// sandbox.
     pub(crate) async fn kill(&self, permit: &SandboxPermit) -> Result<(), SandboxError> {
-        let order = |reply| Order::Kill(KillReason::Requested, reply);
-        self.order(permit.sandbox(), order).await
+        let command = |reply| Command::Kill(KillReason::Requested, reply);
+        self.call(permit.sandbox(), command).await
     }
 }

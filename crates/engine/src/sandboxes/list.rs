@@ -1,7 +1,7 @@
 //! Lists the sandboxes of a team, a page at a time.
 
 use shoal_core::auth::Principal;
-pub use shoal_core::ports::list::{ListFilter, Order, Page, PageToken};
+pub use shoal_core::ports::list::{ListFilter, ListOrder, Page, PageToken};
 
 use super::Sandboxes;
 

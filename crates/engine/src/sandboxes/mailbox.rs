@@ -1,67 +1,67 @@
-//! The way in to a sandbox's task. What ends the sandbox comes before all that waits.
+//! The mailbox of a sandbox's task. Kills overtake all other commands.
 
 use shoal_core::state::KillReason;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use super::order::Order;
+use super::command::Command;
 use shoal_core::ports::sandboxes::SandboxError;
 
-/// How many orders may wait for a sandbox; one more is told that it is busy.
+/// How many commands may wait for a sandbox. Further callers are refused: the sandbox is busy.
 const WAITING: usize = 64;
 
-/// How many may wait for its end; whoever comes then waits for a place.
+/// How many kills may wait for a sandbox. Further callers wait for a place.
 const KILLS_WAITING: usize = 8;
 
-/// An order with the span of its caller, to which the log lines of the task belong.
+/// A command with the span of its caller, to which the log lines of the task belong.
 #[derive(Debug)]
-pub(super) struct Given {
-    pub(super) order: Order,
+pub(super) struct Envelope {
+    pub(super) command: Command,
     pub(super) span: Span,
 }
 
 type Kill = (KillReason, oneshot::Sender<Result<(), SandboxError>>, Span);
 
-/// Where orders are given.
+/// The sending side of a sandbox's mailbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
-    orders: mpsc::Sender<Given>,
+    commands: mpsc::Sender<Envelope>,
     kills: mpsc::Sender<Kill>,
 }
 
-/// Where the task takes them.
+/// The receiving side, which the task owns.
 #[derive(Debug)]
-pub(super) struct Orders {
-    orders: mpsc::Receiver<Given>,
+pub(super) struct Commands {
+    commands: mpsc::Receiver<Envelope>,
     kills: mpsc::Receiver<Kill>,
-    /// The end that was asked for and is not carried out yet.
+    /// A kill that was received but not carried out yet.
     kill: Option<Kill>,
 }
 
-/// Why an order was not taken.
+/// Why a command was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotTaken {
-    /// Too many wait.
+    /// Too many commands wait.
     Full,
     /// The task has ended.
     Ended,
 }
 
-impl Given {
-    /// An order from the current span.
-    fn here(order: Order) -> Self {
+impl Envelope {
+    /// A command from the current span.
+    fn here(command: Command) -> Self {
         Self {
-            order,
+            command,
             span: Span::current(),
         }
     }
 }
 
-impl From<Kill> for Given {
+impl From<Kill> for Envelope {
     fn from((reason, reply, span): Kill) -> Self {
         Self {
-            order: Order::Kill(reason, reply),
+            command: Command::Kill(reason, reply),
             span,
         }
     }
@@ -76,70 +76,72 @@ impl<T> From<TrySendError<T>> for NotTaken {
     }
 }
 
-/// A mailbox, and its other side.
-pub(super) fn mailbox() -> (Mailbox, Orders) {
-    let (orders, waiting) = mpsc::channel(WAITING);
+/// A mailbox: both of its sides.
+pub(super) fn mailbox() -> (Mailbox, Commands) {
+    let (commands, waiting) = mpsc::channel(WAITING);
     let (kills, ends) = mpsc::channel(KILLS_WAITING);
-    let inner = Orders {
-        orders: waiting,
+    let inner = Commands {
+        commands: waiting,
         kills: ends,
         kill: None,
     };
-    (Mailbox { orders, kills }, inner)
+    (Mailbox { commands, kills }, inner)
 }
 
 impl Mailbox {
-    /// Gives an order for which there is a place. A kill waits for one: it is never refused because
-    /// others are many.
-    pub(crate) async fn give(&self, order: Order) -> Result<(), NotTaken> {
-        match order {
-            Order::Kill(..) => self.send(order).await,
-            order => self.try_give(order),
+    /// Sends a command if there is a place for it now. A kill waits for a place, so that other
+    /// callers cannot keep it out.
+    pub(crate) async fn send(&self, command: Command) -> Result<(), NotTaken> {
+        match command {
+            Command::Kill(..) => self.send_waiting(command).await,
+            command => self.try_send(command),
         }
     }
 
-    /// Gives an order for which there is a place now.
-    pub(crate) fn try_give(&self, order: Order) -> Result<(), NotTaken> {
-        match order {
-            Order::Kill(reason, reply) => self.kills.try_send((reason, reply, Span::current()))?,
-            order => self.orders.try_send(Given::here(order))?,
+    /// Sends a command if there is a place for it now.
+    pub(crate) fn try_send(&self, command: Command) -> Result<(), NotTaken> {
+        match command {
+            Command::Kill(reason, reply) => {
+                self.kills.try_send((reason, reply, Span::current()))?;
+            }
+            command => self.commands.try_send(Envelope::here(command))?,
         }
         Ok(())
     }
 
-    /// Gives an order, and waits for a place.
-    pub(crate) async fn send(&self, order: Order) -> Result<(), NotTaken> {
-        let sent = match order {
-            Order::Kill(reason, reply) => {
+    /// Sends a command, and waits for a place.
+    pub(crate) async fn send_waiting(&self, command: Command) -> Result<(), NotTaken> {
+        let sent = match command {
+            Command::Kill(reason, reply) => {
                 let kill = (reason, reply, Span::current());
                 self.kills.send(kill).await.is_ok()
             }
-            order => self.orders.send(Given::here(order)).await.is_ok(),
+            command => self.commands.send(Envelope::here(command)).await.is_ok(),
         };
         sent.then_some(()).ok_or(NotTaken::Ended)
     }
 }
 
-impl Orders {
-    /// The next order: the end of the sandbox, if it was asked for, else what has waited longest.
-    pub(super) async fn next(&mut self) -> Option<Given> {
+impl Commands {
+    /// The next command: a kill if there is one, otherwise the oldest.
+    pub(super) async fn next(&mut self) -> Option<Envelope> {
         if let Some(kill) = self.kill.take() {
-            return Some(Given::from(kill));
+            return Some(Envelope::from(kill));
         }
         tokio::select! {
             biased;
-            Some(kill) = self.kills.recv() => Some(Given::from(kill)),
-            given = self.orders.recv() => given,
+            Some(kill) = self.kills.recv() => Some(Envelope::from(kill)),
+            sent = self.commands.recv() => sent,
         }
     }
 
-    /// Ends when the sandbox is to be ended, which is the next order then.
+    /// Resolves when a kill arrives. [`Commands::next`] then returns it.
     pub(super) async fn kill_asked(&mut self) {
         if self.kill.is_none() {
             self.kill = self.kills.recv().await;
         }
         if self.kill.is_none() {
-            // Nobody can ask any more.
+            // All senders are gone.
             std::future::pending::<()>().await;
         }
     }
@@ -151,20 +153,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_kill_comes_before_what_waits_and_is_not_refused_when_all_places_are_taken() {
-        let (mailbox, mut orders) = mailbox();
+        let (mailbox, mut commands) = mailbox();
         for _ in 0..WAITING {
-            mailbox.give(Order::Look).await.unwrap();
+            mailbox.send(Command::Tick).await.unwrap();
         }
-        assert_eq!(mailbox.give(Order::Look).await, Err(NotTaken::Full));
+        assert_eq!(mailbox.send(Command::Tick).await, Err(NotTaken::Full));
         let (reply, _answer) = oneshot::channel();
-        let kill = Order::Kill(KillReason::Requested, reply);
-        mailbox.give(kill).await.unwrap();
-        orders.kill_asked().await;
-        let next = orders.next().await.unwrap();
-        assert!(matches!(next.order, Order::Kill(..)));
-        let next = orders.next().await.unwrap();
-        assert!(matches!(next.order, Order::Look));
-        drop(orders);
-        assert_eq!(mailbox.give(Order::Look).await, Err(NotTaken::Ended));
+        let kill = Command::Kill(KillReason::Requested, reply);
+        mailbox.send(kill).await.unwrap();
+        commands.kill_asked().await;
+        let next = commands.next().await.unwrap();
+        assert!(matches!(next.command, Command::Kill(..)));
+        let next = commands.next().await.unwrap();
+        assert!(matches!(next.command, Command::Tick));
+        drop(commands);
+        assert_eq!(mailbox.send(Command::Tick).await, Err(NotTaken::Ended));
     }
 }

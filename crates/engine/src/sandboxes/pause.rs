@@ -9,7 +9,7 @@ use shoal_core::snapshot::Contents;
 use shoal_core::state::{InputKind, Refused, StateKind};
 
 use super::Sandboxes;
-use super::order::{Order, PauseOrder, ResumeOrder};
+use super::command::{Command, PauseRequest, ResumeRequest};
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
@@ -35,12 +35,12 @@ impl Sandboxes {
             }
             .into());
         }
-        let order = PauseOrder {
+        let request = PauseRequest {
             contents,
             healthy,
             of: record.execution,
         };
-        self.order(permit.sandbox(), |reply| Order::Pause(order, reply))
+        self.call(permit.sandbox(), |reply| Command::Pause(request, reply))
             .await
     }
 
@@ -57,12 +57,12 @@ impl Sandboxes {
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
         self.check_timeout(timeout)?;
         let record = self.registry.record(permit.sandbox());
-        let order = ResumeOrder {
+        let request = ResumeRequest {
             timeout,
             memory,
             found_paused: record.is_some_and(|record| !record.state.is_running()),
         };
-        self.order(permit.sandbox(), |reply| Order::Resume(order, reply))
+        self.call(permit.sandbox(), |reply| Command::Resume(request, reply))
             .await
     }
 }

@@ -13,7 +13,7 @@ use shoal_core::store::StoreError;
 use tokio::sync::oneshot;
 
 use super::Sandboxes;
-use super::order::Order;
+use super::command::Command;
 use super::quota::{Load, NoRoom, QuotaReservation};
 use shoal_core::ports::sandboxes::SandboxError;
 
@@ -27,8 +27,8 @@ impl Sandboxes {
         permit: &SandboxPermit,
         resize: Resize,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
-        let order = |reply| Order::Resize(resize, reply);
-        self.order(permit.sandbox(), order).await
+        let command = |reply| Command::Resize(resize, reply);
+        self.call(permit.sandbox(), command).await
     }
 }
 
@@ -54,16 +54,16 @@ impl Sandboxes {
         resize: Resize,
         kept: Option<QuotaReservation>,
     ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
-        let announce = |reply| Order::AnnounceResize(resize, kept, reply);
-        if let Err(error) = self.order(permit.sandbox(), announce).await {
+        let announce = |reply| Command::AnnounceResize(resize, kept, reply);
+        if let Err(error) = self.call(permit.sandbox(), announce).await {
             self.end_unresized(permit.sandbox(), &error).await;
             return Err(error);
         }
         let (done, outcome) = oneshot::channel();
         let work = self.work.clone();
         work.spawn(async move {
-            let finish = |reply| Order::FinishResize(reply);
-            let resized = self.order(permit.sandbox(), finish).await;
+            let finish = |reply| Command::FinishResize(reply);
+            let resized = self.call(permit.sandbox(), finish).await;
             if let Err(error) = &resized {
                 self.end_unresized(permit.sandbox(), error).await;
             }
@@ -78,8 +78,8 @@ impl Sandboxes {
     /// Ends a sandbox that was just made and is not what was asked for.
     async fn end_unresized(&self, id: &SandboxId, error: &SandboxError) {
         tracing::warn!(sandbox.id = %id, error = %Chain(&error), "a new sandbox cannot be resized");
-        let end = |reply| Order::Kill(KillReason::Failed, reply);
-        match self.order(id, end).await {
+        let end = |reply| Command::Kill(KillReason::Failed, reply);
+        match self.call(id, end).await {
             Ok(()) | Err(SandboxError::NotFound(_)) => {}
             Err(error) => {
                 tracing::error!(sandbox.id = %id, error = %Chain(&error), "a sandbox is not ended yet");

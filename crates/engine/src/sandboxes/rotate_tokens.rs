@@ -6,7 +6,7 @@ use shoal_core::auth::SandboxPermit;
 use shoal_core::sandbox::SandboxRecord;
 
 use super::Sandboxes;
-use super::order::Order;
+use super::command::Command;
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
@@ -27,6 +27,6 @@ impl Sandboxes {
         {
             return Err(SandboxError::Paused(id.clone()));
         }
-        self.order(id, Order::RotateTokens).await
+        self.call(id, Command::RotateTokens).await
     }
 }

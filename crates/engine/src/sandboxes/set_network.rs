@@ -4,7 +4,7 @@ use shoal_core::auth::SandboxPermit;
 use shoal_core::network::{Egress, InvalidRule};
 
 use super::Sandboxes;
-use super::order::Order;
+use super::command::Command;
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
@@ -20,7 +20,7 @@ impl Sandboxes {
     ) -> Result<Result<(), SandboxError>, InvalidRule> {
         egress.validate()?;
         Ok(self
-            .order(permit.sandbox(), |reply| Order::SetEgress(egress, reply))
+            .call(permit.sandbox(), |reply| Command::SetEgress(egress, reply))
             .await)
     }
 }

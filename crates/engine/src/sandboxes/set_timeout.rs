@@ -8,7 +8,7 @@ pub use shoal_core::ports::sandboxes::TimeoutTooLong;
 use shoal_core::sandbox::SandboxRecord;
 
 use super::Sandboxes;
-use super::order::{DeadlineChange, Order};
+use super::command::{Command, DeadlineChange};
 use shoal_core::ports::sandboxes::SandboxError;
 
 /// The least that a refresh gives.
@@ -38,8 +38,10 @@ impl Sandboxes {
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
         self.check_timeout(timeout)?;
         let change = DeadlineChange::To(self.clock.now() + timeout);
-        self.order(permit.sandbox(), |reply| Order::SetDeadline(change, reply))
-            .await
+        self.call(permit.sandbox(), |reply| {
+            Command::SetDeadline(change, reply)
+        })
+        .await
     }
 
     /// Gives a sandbox at least `duration` from now, and 15 s if that is less.
@@ -54,7 +56,9 @@ impl Sandboxes {
         self.check_timeout(duration)?;
         let least = self.clock.now() + duration.max(LEAST_REFRESH);
         let change = DeadlineChange::AtLeast(least);
-        self.order(permit.sandbox(), |reply| Order::SetDeadline(change, reply))
-            .await
+        self.call(permit.sandbox(), |reply| {
+            Command::SetDeadline(change, reply)
+        })
+        .await
     }
 }

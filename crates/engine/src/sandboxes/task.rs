@@ -36,8 +36,8 @@ use crate::telemetry::EventKind;
 use shoal_core::ports::create::CreateError;
 use shoal_core::ports::sandboxes::SandboxError;
 
-use super::mailbox::{Orders, mailbox};
-use super::order::{DeadlineChange, PauseOrder, ResumeOrder};
+use super::command::{DeadlineChange, PauseRequest, ResumeRequest};
+use super::mailbox::{Commands, mailbox};
 
 /// The delay before a failed removal or pause is retried.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ pub(crate) struct Sandbox {
     record: Arc<SandboxRecord>,
     version: Version,
     published: watch::Sender<Published>,
-    orders: Orders,
+    commands: Commands,
     /// Whether [`Sandbox::settle`] must run: a pause or a resume has just been committed.
     unsettled: bool,
 }
@@ -97,7 +97,7 @@ impl Sandbox {
             sandbox.recover(action).await;
             sandbox.settle_resize().await;
             sandbox.settle_rotation().await;
-            sandbox.look().await;
+            sandbox.on_timer().await;
             sandbox.serve().await;
         });
     }
@@ -105,7 +105,7 @@ impl Sandbox {
     /// Registers the sandbox with a mailbox.
     fn enter(sandboxes: Arc<Sandboxes>, record: SandboxRecord, version: Version) -> Self {
         let record = Arc::new(record);
-        let (mailbox, orders) = mailbox();
+        let (mailbox, commands) = mailbox();
         let route = route_of(&sandboxes, &record);
         let (published, view) = watch::channel(Published {
             record: record.clone(),
@@ -119,7 +119,7 @@ impl Sandbox {
             record,
             version,
             published,
-            orders,
+            commands,
             unsettled: false,
         }
     }
@@ -216,7 +216,7 @@ impl Sandbox {
     }
 
     /// Handles the deadline, or the timer of a transient state.
-    async fn look(&mut self) {
+    async fn on_timer(&mut self) {
         let due = self
             .record
             .wakes_at()
@@ -243,17 +243,17 @@ impl Sandbox {
     /// Pauses the sandbox at its deadline. If that fails it keeps running, and the pause is retried.
     async fn pause_by_itself(&mut self) {
         let of = self.record.execution;
-        let order = |memory| PauseOrder {
+        let request = |memory| PauseRequest {
             contents: Some(Contents::with_memory(memory)),
             healthy: false,
             of,
         };
         let keep_memory = self.record.spec.lifecycle.keep_memory;
-        let mut paused = self.pause(order(keep_memory)).await;
+        let mut paused = self.pause(request(keep_memory)).await;
         if let Err(SandboxError::NotSynced(error)) = &paused {
             // Its deadline has passed anyway, and its memory holds the unsynced writes.
             tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox is paused with its memory, as its files alone would not be all");
-            paused = self.pause(order(true)).await;
+            paused = self.pause(request(true)).await;
         }
         self.settle().await;
         if let Err(error) = paused {
@@ -263,16 +263,16 @@ impl Sandbox {
         }
     }
 
-    async fn connect(&mut self, order: ResumeOrder) -> Result<Connected, SandboxError> {
+    async fn connect(&mut self, request: ResumeRequest) -> Result<Connected, SandboxError> {
         if self.record.state.kind() == StateKind::Paused {
-            let record = self.resume(order).await?;
+            let record = self.resume(request).await?;
             return Ok(Connected {
                 record,
                 resumed: true,
             });
         }
         Ok(Connected {
-            record: self.prolong(order.timeout).await?,
+            record: self.prolong(request.timeout).await?,
             resumed: false,
         })
     }
@@ -283,11 +283,11 @@ impl Sandbox {
         self.set_deadline(DeadlineChange::AtLeast(deadline)).await
     }
 
-    async fn wake(&mut self, order: ResumeOrder) -> Result<(), SandboxError> {
+    async fn wake(&mut self, request: ResumeRequest) -> Result<(), SandboxError> {
         let saved = self.record.state.saved();
         let has_memory = saved.is_some_and(|saved| saved.contents.has_memory());
         if self.record.state.kind() == StateKind::Paused && has_memory {
-            self.resume(order).await?;
+            self.resume(request).await?;
         }
         self.must_run()
     }

@@ -8,8 +8,8 @@ use shoal_core::routes::{NotResumed, Route};
 use tokio::sync::{oneshot, watch};
 
 use super::Sandboxes;
+use super::command::{Command, ResumeRequest};
 use super::mailbox::Mailbox;
-use super::order::{Order, ResumeOrder};
 use super::registry::Published;
 use shoal_core::ports::sandboxes::SandboxError;
 
@@ -40,13 +40,13 @@ async fn attempt(
     mailbox: Mailbox,
 ) -> Result<Arc<Route>, NotResumed> {
     let timeout = published.borrow().record.spec.lifecycle.timeout;
-    let order = ResumeOrder {
+    let request = ResumeRequest {
         timeout: timeout.max(LEAST_WAKE),
         memory: true,
         found_paused: true,
     };
     let (reply, answer) = oneshot::channel();
-    let sent = mailbox.send(Order::Wake(order, reply)).await;
+    let sent = mailbox.send_waiting(Command::Wake(request, reply)).await;
     sent.map_err(|_| NotResumed::Gone)?;
     match answer.await.map_err(|_| NotResumed::Gone)? {
         Ok(()) => published.borrow().route.clone().ok_or(NotResumed::Gone),

@@ -4,7 +4,7 @@ use shoal_core::driver::{Driver, DriverEvent};
 use shoal_core::state::Input;
 
 use super::Sandboxes;
-use super::order::Order;
+use super::command::Command;
 
 impl Sandboxes {
     /// Wakes the task of each sandbox whose moment has come. Never ends.
@@ -13,7 +13,7 @@ impl Sandboxes {
             let id = self.deadlines.due(&self.clock).await;
             if let Some(mailbox) = self.registry.mailbox(&id) {
                 // A full mailbox has a task behind it that will look at its deadline anyway.
-                let _ = mailbox.try_give(Order::Look);
+                let _ = mailbox.try_send(Command::Tick);
             }
         }
     }
@@ -31,11 +31,11 @@ impl Sandboxes {
                     if let Some(mailbox) = self.registry.mailbox(&id) {
                         // Waits when the mailbox is full: this must not be lost. A task that has
                         // ended needs no news.
-                        let news = Order::Observed {
+                        let news = Command::Observed {
                             execution,
                             input: Input::Failed(reason),
                         };
-                        let _ = mailbox.send(news).await;
+                        let _ = mailbox.send_waiting(news).await;
                     }
                 }
                 DriverEvent::Output { id, lines } => {

@@ -11,7 +11,7 @@ use shoal_core::template::DEFAULT_TAG;
 
 use super::{NewSnapshot, Snapshotter, TakeError};
 use crate::random;
-use crate::sandboxes::{Order, SnapshotNote, SnapshotOrder};
+use crate::sandboxes::{Command, SnapshotNote, SnapshotRequest};
 use crate::snapshots::ClaimedName;
 
 impl Snapshotter {
@@ -55,7 +55,7 @@ impl Snapshotter {
     ) -> Result<SnapshotRecord, SandboxError> {
         let _place = self.parts.snapshots.reserve(permit.team())?;
         let tag = new.name.as_ref().and_then(|name| name.tag.clone());
-        let order = SnapshotOrder {
+        let request = SnapshotRequest {
             id: SnapshotId::from_entropy(random::bytes()?),
             contents: new.contents,
             note: Some(SnapshotNote {
@@ -69,7 +69,7 @@ impl Snapshotter {
         let taken = self
             .parts
             .sandboxes
-            .order(permit.sandbox(), |reply| Order::Snapshot(order, reply))
+            .call(permit.sandbox(), |reply| Command::Snapshot(request, reply))
             .await?;
         // The record has the name now.
         drop(claimed);

@@ -11,7 +11,7 @@ use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
 
 use super::gate::Gate;
-use crate::guest::{Guest, InitOrder};
+use crate::guest::{Guest, InitSpec};
 use shoal_core::ports::inside::{
     ByteStream, Code, CodeStream, CommandControl, CommandExit, CommandOutput, FileContents,
     FileEntry, FileKind, InsideError, RunningCommand, SandboxClient, SandboxCommand, TerminalSize,
@@ -36,7 +36,7 @@ pub struct FakeGuest {
     /// Whether its answers to that are lost.
     pub lost: Arc<Mutex<bool>>,
     /// The orders that began its runs.
-    pub begun: Arc<Mutex<Vec<InitOrder>>>,
+    pub begun: Arc<Mutex<Vec<InitSpec>>>,
     /// The commands that it was told to run, and where.
     pub commands: Arc<Mutex<Vec<(SandboxTarget, SandboxCommand)>>>,
     /// What a command does of which nothing else is said in `answers`: nothing, and that well.
@@ -56,16 +56,16 @@ pub struct FakeGuest {
 }
 
 impl Guest for FakeGuest {
-    fn init(&self, _: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, InsideError>> {
+    fn init(&self, _: IpAddr, spec: InitSpec) -> BoxFuture<'_, Result<String, InsideError>> {
         let refuses = self.refuses;
         *self.frozen.lock() = false;
-        let known = order.known_token.as_ref();
+        let known = spec.known_token.as_ref();
         let known = known.map(|token| token.reveal().to_owned());
         self.known.lock().push(known);
-        let given = order.access_token.reveal().to_owned();
+        let given = spec.access_token.reveal().to_owned();
         self.given.lock().push(Some(given));
         let lost = *self.lost.lock();
-        self.begun.lock().push(order);
+        self.begun.lock().push(spec);
         Box::pin(async move {
             if refuses {
                 Err(InsideError::Refused("told to refuse".to_owned()))

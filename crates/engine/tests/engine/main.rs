@@ -40,8 +40,8 @@ use shoal_engine::test_util::{
     self, BROKEN_IMAGE, FakeDriver, FakeGuest, ManualClock, NoImages, Refusals, record,
 };
 use shoal_engine::{
-    CreateError, Engine, EngineConfig, EngineParts, EventKind, Idempotency, ListFilter, LogQuery,
-    NewSandbox, NoRoom, Order, SandboxError, SqliteStore,
+    CreateError, Engine, EngineConfig, EngineParts, EventKind, Idempotency, ListFilter, ListOrder,
+    LogQuery, NewSandbox, NoRoom, SandboxError, SqliteStore,
 };
 
 struct Fixture {
@@ -691,7 +691,7 @@ async fn a_list_is_filtered_ordered_and_paged() {
     assert_eq!(walk(ListFilter::all(2)), newest_first);
     assert_eq!(
         walk(ListFilter {
-            order: Order::Ascending,
+            order: ListOrder::Ascending,
             ..ListFilter::all(1)
         }),
         ids

@@ -18,7 +18,7 @@ use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::template::TemplateKey;
 use shoal_engine::test_util::FakeRegistry;
-use shoal_engine::{InitOrder, PoolView};
+use shoal_engine::{InitSpec, PoolView};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -618,7 +618,7 @@ async fn the_first_member_is_saved_and_the_next_ones_begin_with_its_memory() {
     let begun = fixture.guest.begun.lock().clone();
     let [of_first, of_next] =
         [&first, &next].map(|record| fixture.driver.guest_token(&record.id).unwrap());
-    let replaced = |order: &InitOrder| {
+    let replaced = |order: &InitSpec| {
         order.known_token.as_ref() == Some(&of_first) && order.access_token == of_next
     };
     assert!(begun.iter().any(replaced));

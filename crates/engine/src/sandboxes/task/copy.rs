@@ -9,45 +9,48 @@ use shoal_core::state::{Input, KillReason};
 
 use super::Sandbox;
 use super::rest::count;
-use crate::sandboxes::order::{SnapshotOrder, Taken};
+use crate::sandboxes::command::{SnapshotRequest, Taken};
 use crate::telemetry::EventKind;
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandbox {
-    /// Takes a snapshot of the sandbox, which then resumes, or ends if the order says so.
-    pub(super) async fn snapshot(&mut self, order: SnapshotOrder) -> Result<Taken, SandboxError> {
+    /// Takes a snapshot of the sandbox, which then resumes, or ends if the request says so.
+    pub(super) async fn snapshot(
+        &mut self,
+        request: SnapshotRequest,
+    ) -> Result<Taken, SandboxError> {
         self.record.state.on(&Input::Snapshot)?;
         let driver = self.driver();
         let checkpointer = driver.checkpoints()?;
-        let contents = order.contents.unwrap_or(self.record.spec.persistent);
+        let contents = request.contents.unwrap_or(self.record.spec.persistent);
         self.freeze_guest(contents, false).await?;
         if let Err(error) = self.advance(&Input::Snapshot).await {
             self.unfreeze_guest().await;
             return Err(error);
         }
-        if order.end {
-            return self.snapshot_and_end(checkpointer, order, contents).await;
+        if request.end {
+            return self.snapshot_and_end(checkpointer, request, contents).await;
         }
         let id = &self.record.id;
-        let saved = checkpointer.snapshot(id, order.id, contents, AfterSnapshot::Resume);
+        let saved = checkpointer.snapshot(id, request.id, contents, AfterSnapshot::Resume);
         let saved = saved.await;
         self.unfreeze_guest().await;
         self.happened(&Input::SnapshotEnded).await?;
-        self.note(order, saved?).await
+        self.note(request, saved?).await
     }
 
     /// Keeps the sandbox frozen until the snapshot is recorded, and then ends it. A failure thaws it.
     async fn snapshot_and_end(
         &mut self,
         checkpointer: &dyn Checkpointer,
-        order: SnapshotOrder,
+        request: SnapshotRequest,
         contents: Contents,
     ) -> Result<Taken, SandboxError> {
         let id = self.record.id.clone();
-        let saved = checkpointer.snapshot(&id, order.id, contents, AfterSnapshot::KeepFrozen);
+        let saved = checkpointer.snapshot(&id, request.id, contents, AfterSnapshot::KeepFrozen);
         let noted = match saved.await {
             Ok(saved) => {
-                let noted = self.note(order, saved).await;
+                let noted = self.note(request, saved).await;
                 if noted.is_err()
                     && let Err(error) = checkpointer.thaw_source(&id).await
                 {
@@ -68,12 +71,12 @@ impl Sandbox {
     }
 
     /// Records a complete snapshot, so that users find it. If that fails, the snapshot is removed.
-    async fn note(&self, order: SnapshotOrder, saved: Saved) -> Result<Taken, SandboxError> {
+    async fn note(&self, request: SnapshotRequest, saved: Saved) -> Result<Taken, SandboxError> {
         let (sandboxes, record) = (&self.sandboxes, self.record.clone());
-        sandboxes.drivers.note_snapshot(order.id, &record);
+        sandboxes.drivers.note_snapshot(request.id, &record);
         count(&saved, "snapshot");
-        let noted = order.note.map(|note| SnapshotRecord {
-            id: order.id,
+        let noted = request.note.map(|note| SnapshotRecord {
+            id: request.id,
             template: note.template,
             tag: note.tag,
             more_tags: BTreeMap::new(),
@@ -90,7 +93,7 @@ impl Sandbox {
             && let Err(error) = sandboxes.snapshots.keep(noted).await
         {
             // If the removal fails, the next start removes it: no record names it.
-            let _ = sandboxes.drivers.remove_snapshot(order.id).await;
+            let _ = sandboxes.drivers.remove_snapshot(request.id).await;
             return Err(error.into());
         }
         let detail = BTreeMap::from([("contents", saved.contents.to_string())]);

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use super::Sandbox;
 use super::start::count;
-use crate::sandboxes::command::{run_to_end, within};
-use crate::sandboxes::order::{ClaimOrder, Claiming, HandOutError};
+use crate::sandboxes::command::{ClaimRequest, Claiming, HandOutError};
+use crate::sandboxes::member_command::{run_to_end, within};
 use crate::telemetry::EventKind;
 use shoal_core::ports::inside::InsideError;
 use shoal_core::ports::sandboxes::SandboxError;
@@ -91,8 +91,8 @@ impl Sandbox {
 
     /// Hands the member out. A member that fails is ended, because it may already have the client's
     /// environment.
-    pub(super) async fn claim(&mut self, order: ClaimOrder) {
-        let ClaimOrder {
+    pub(super) async fn claim(&mut self, request: ClaimRequest) {
+        let ClaimRequest {
             team,
             spec,
             idempotency,
@@ -101,7 +101,7 @@ impl Sandbox {
             name,
             claiming,
             reply,
-        } = order;
+        } = request;
         let mut claimed = self.begin_claim(team, spec, idempotency).await;
         drop(quota);
         if let Ok(before) = &claimed {
@@ -246,7 +246,7 @@ impl Sandbox {
     /// Calls `/init` with the values that the start of the run did not have.
     pub(super) async fn tell_guest(&self, report: &StartReport) -> Result<String, InsideError> {
         let end = self.sandboxes.clock.now() + INIT_TIMEOUT;
-        let told = self.sandboxes.guest.init(report.address, self.init_order());
+        let told = self.sandboxes.guest.init(report.address, self.init_spec());
         let told = within(&*self.sandboxes.clock, end, told).await;
         told.unwrap_or_else(|| Err(InsideError::Unreachable("no answer".to_owned())))
     }

@@ -12,7 +12,7 @@ use shoal_core::state::{Input, State, StateKind};
 
 use super::Sandbox;
 use crate::random;
-use crate::sandboxes::order::{PauseOrder, ResumeOrder};
+use crate::sandboxes::command::{PauseRequest, ResumeRequest};
 use crate::sandboxes::quota::Load;
 use crate::sandboxes::recovery::RecoveryAction;
 use crate::telemetry::EventKind;
@@ -21,16 +21,16 @@ use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandbox {
     /// Saves the sandbox and ends its run. If it cannot be saved it keeps running.
-    pub(super) async fn pause(&mut self, order: PauseOrder) -> Result<(), SandboxError> {
+    pub(super) async fn pause(&mut self, request: PauseRequest) -> Result<(), SandboxError> {
         let (state, run) = (self.record.state.kind(), self.record.execution);
-        if state == StateKind::Paused && run == order.of {
+        if state == StateKind::Paused && run == request.of {
             return Ok(());
         }
         self.record.state.on(&Input::Pause)?;
         let driver = self.driver();
         let checkpointer = driver.checkpoints()?;
-        let contents = order.contents.unwrap_or(self.record.spec.persistent);
-        self.freeze_guest(contents, order.healthy).await?;
+        let contents = request.contents.unwrap_or(self.record.spec.persistent);
+        self.freeze_guest(contents, request.healthy).await?;
         if let Err(error) = self.advance(&Input::Pause).await {
             self.unfreeze_guest().await;
             return Err(error);
@@ -80,10 +80,10 @@ impl Sandbox {
     /// Resumes a paused sandbox. If that fails it stays paused.
     pub(super) async fn resume(
         &mut self,
-        order: ResumeOrder,
+        request: ResumeRequest,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
-        if order.found_paused && self.record.state.is_running() {
-            return self.prolong(order.timeout).await;
+        if request.found_paused && self.record.state.is_running() {
+            return self.prolong(request.timeout).await;
         }
         let state = self.record.state.on(&Input::Resume)?;
         let load = Load::kept(&self.record);
@@ -94,7 +94,7 @@ impl Sandbox {
         };
         self.commit(next).await?;
         drop(quota);
-        let resumed = self.resume_run(order).await;
+        let resumed = self.resume_run(request).await;
         if let Err(error) = &resumed {
             tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox does not go on");
             if let Err(error) = self.roll_back().await {
@@ -112,9 +112,12 @@ impl Sandbox {
     }
 
     /// Starts a run from the checkpoint.
-    async fn resume_run(&mut self, order: ResumeOrder) -> Result<Arc<SandboxRecord>, SandboxError> {
+    async fn resume_run(
+        &mut self,
+        request: ResumeRequest,
+    ) -> Result<Arc<SandboxRecord>, SandboxError> {
         let start = Start::Paused {
-            memory: order.memory,
+            memory: request.memory,
         };
         let known = self.sandboxes.access.guest_token(&self.record);
         let started = self.bring_up(start, Some(known)).await;
@@ -131,7 +134,7 @@ impl Sandbox {
             tokens: self.record.tokens.settled(),
             report: Some(report),
             started_at: now,
-            deadline: now + order.timeout.min(self.sandboxes.limits.max_timeout),
+            deadline: now + request.timeout.min(self.sandboxes.limits.max_timeout),
             ..self.record.with_state(State::Running, now)
         };
         self.commit(next).await?;
@@ -141,7 +144,7 @@ impl Sandbox {
     }
 
     /// Prepares the next resume after a pause, or deletes the checkpoint after a resume. The caller has
-    /// its answer already. Runs before any other order: the next pause needs the place.
+    /// its answer already. Runs before any other command: the next pause needs the place.
     pub(super) async fn settle(&mut self) {
         if !std::mem::take(&mut self.unsettled) {
             return;
@@ -208,7 +211,7 @@ impl Sandbox {
         let frozen = tokio::select! {
             frozen = frozen => frozen,
             // A kill does not wait for the sync.
-            () = self.orders.kill_asked() => {
+            () = self.commands.kill_asked() => {
                 self.unfreeze_guest().await;
                 return Err(SandboxError::NotFound(self.record.id.clone()));
             }

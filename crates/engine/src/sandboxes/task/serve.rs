@@ -1,72 +1,72 @@
-//! The loop of a sandbox's task: one order after another.
+//! The loop of a sandbox's task: one command after another.
 
 use shoal_core::state::StateKind;
 use tracing::Instrument;
 
 use super::Sandbox;
-use crate::sandboxes::mailbox::Given;
-use crate::sandboxes::order::{Order, answer};
+use crate::sandboxes::command::{Command, answer};
+use crate::sandboxes::mailbox::Envelope;
 
 impl Sandbox {
-    /// Carries out orders until the sandbox has ended.
+    /// Carries out commands until the sandbox has ended.
     pub(super) async fn serve(mut self) {
         while self.record.state.kind() != StateKind::Terminated {
-            let Some(Given { order, span }) = self.orders.next().await else {
+            let Some(Envelope { command, span }) = self.commands.next().await else {
                 return;
             };
             let under_way = self.sandboxes.work.begin();
             let id = &self.record.id;
-            let step = tracing::debug_span!(parent: &span, "sandbox.order", order = order.name(), sandbox.id = %id);
+            let step = tracing::debug_span!(parent: &span, "sandbox.command", command = command.name(), sandbox.id = %id);
             // In both spans: the inner one exists only if its level is recorded.
-            let carried_out = self.carry_out(order).instrument(step);
+            let carried_out = self.carry_out(command).instrument(step);
             carried_out.instrument(span).await;
             drop(under_way);
         }
         self.sandboxes.forget(&self.record.id);
     }
 
-    async fn carry_out(&mut self, order: Order) {
-        match order {
-            Order::Kill(reason, reply) => answer(reply, self.kill(reason).await),
-            Order::SetDeadline(change, reply) => {
+    async fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::Kill(reason, reply) => answer(reply, self.kill(reason).await),
+            Command::SetDeadline(change, reply) => {
                 answer(reply, self.set_deadline(change).await);
             }
-            Order::SetEgress(egress, reply) => answer(reply, self.set_egress(egress).await),
-            Order::Pause(order, reply) => {
+            Command::SetEgress(egress, reply) => answer(reply, self.set_egress(egress).await),
+            Command::Pause(request, reply) => {
                 self.settle_rotation().await;
-                answer(reply, self.pause(order).await);
+                answer(reply, self.pause(request).await);
                 self.settle().await;
             }
-            Order::Resume(order, reply) => {
-                answer(reply, self.resume(order).await);
+            Command::Resume(request, reply) => {
+                answer(reply, self.resume(request).await);
                 self.settle().await;
             }
-            Order::Connect(order, reply) => {
-                answer(reply, self.connect(order).await);
+            Command::Connect(request, reply) => {
+                answer(reply, self.connect(request).await);
                 self.settle().await;
             }
-            Order::Wake(order, reply) => {
-                answer(reply, self.wake(order).await);
+            Command::Wake(request, reply) => {
+                answer(reply, self.wake(request).await);
                 self.settle().await;
             }
-            Order::Snapshot(order, reply) => {
+            Command::Snapshot(request, reply) => {
                 self.settle_rotation().await;
-                answer(reply, self.snapshot(order).await);
+                answer(reply, self.snapshot(request).await);
             }
-            Order::AnnounceResize(resize, kept, reply) => {
+            Command::AnnounceResize(resize, kept, reply) => {
                 answer(reply, self.announce_resize(resize, kept).await);
             }
-            Order::FinishResize(reply) => answer(reply, self.finish_resize().await),
-            Order::RotateTokens(reply) => answer(reply, self.rotate_tokens().await),
-            Order::Resize(resize, reply) => answer(reply, self.resize(resize).await),
-            Order::JoinPool(ready, reply) => answer(reply, self.join_pool(ready).await),
-            Order::Claim(order) => self.claim(*order).await,
-            Order::Observed { execution, input } if self.is_news(execution) => {
+            Command::FinishResize(reply) => answer(reply, self.finish_resize().await),
+            Command::RotateTokens(reply) => answer(reply, self.rotate_tokens().await),
+            Command::Resize(resize, reply) => answer(reply, self.resize(resize).await),
+            Command::JoinPool(ready, reply) => answer(reply, self.join_pool(ready).await),
+            Command::Claim(request) => self.claim(*request).await,
+            Command::Observed { execution, input } if self.is_news(execution) => {
                 self.observe(input).await;
             }
             // The event of an earlier run.
-            Order::Observed { .. } => {}
-            Order::Look => self.look().await,
+            Command::Observed { .. } => {}
+            Command::Tick => self.on_timer().await,
         }
     }
 }

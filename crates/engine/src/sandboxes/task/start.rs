@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::Sandbox;
-use crate::guest::InitOrder;
+use crate::guest::InitSpec;
 use crate::telemetry::EventKind;
 use shoal_core::ports::create::CreateError;
 use shoal_core::ports::sandboxes::SandboxError;
@@ -93,18 +93,18 @@ impl Sandbox {
         let create = create.instrument(tracing::debug_span!("driver.create"));
         let mut report = create.await?;
         let started = Instant::now();
-        let order = InitOrder {
+        let spec = InitSpec {
             known_token: known,
-            ..self.init_order()
+            ..self.init_spec()
         };
-        let init = sandboxes.guest.init(report.address, order);
+        let init = sandboxes.guest.init(report.address, spec);
         let init = init.instrument(tracing::debug_span!("guest.init"));
         report.envd_version = init.await?;
         report.phases.ready = started.elapsed();
         Ok(report)
     }
 
-    pub(super) fn init_order(&self) -> InitOrder {
+    pub(super) fn init_spec(&self) -> InitSpec {
         let (record, spec) = (&self.record, &self.record.spec);
         let own = [
             ("E2B_SANDBOX", "true".to_owned()),
@@ -118,7 +118,7 @@ impl Sandbox {
             .collect();
         // The user's variables override these.
         env.extend(spec.env.clone());
-        InitOrder {
+        InitSpec {
             env,
             known_token: Some(self.sandboxes.access.guest_token(record)),
             access_token: self.sandboxes.access.coming_guest_token(record),

@@ -40,7 +40,7 @@ impl Sandbox {
         }
         self.must_run()?;
         if let Some(report) = &self.record.report {
-            let told = self.sandboxes.guest.init(report.address, self.init_order());
+            let told = self.sandboxes.guest.init(report.address, self.init_spec());
             told.await?;
         }
         let settled = SandboxRecord {
