@@ -30,11 +30,11 @@ mod tests {
     use super::*;
 
     #[derive(Debug, serde::Deserialize)]
-    struct Asked {
+    struct Range {
         start: Option<i64>,
     }
 
-    async fn read(uri: &str) -> Result<Query<Asked>, ApiError> {
+    async fn read(uri: &str) -> Result<Query<Range>, ApiError> {
         let (mut parts, ()) = Request::builder().uri(uri).body(()).unwrap().into_parts();
         Query::from_request_parts(&mut parts, &()).await
     }

@@ -21,7 +21,7 @@ use shoal_core::build::{BuildFailure, BuildRecord, BuildStatus, LogLevel, Plan};
 use shoal_core::clock::Clock;
 use shoal_core::driver::Capabilities;
 use shoal_core::id::{BuildId, SnapshotId, TemplateId};
-pub use shoal_core::ports::builds::{BuildError, BuiltinError, NewBuild};
+pub use shoal_core::ports::builds::{BuildError, BuildRequest, BuiltinError};
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 use tokio::sync::Mutex;
@@ -95,7 +95,7 @@ impl Builds {
     pub(crate) async fn announce(
         &self,
         principal: &Principal,
-        new: NewBuild,
+        new: BuildRequest,
     ) -> Result<Arc<BuildRecord>, BuildError> {
         let bounds = self.parts.access.bounds(principal.team);
         bounds.grant(new.resources, new.resources.cpu)?;

@@ -34,7 +34,7 @@ use crate::resolve::Resolver;
 use crate::sandboxes::{Load, QuotaReservation, Sandboxes};
 use crate::work::Work;
 pub use shoal_core::ports::create::{
-    CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated,
+    CpuTarget, CreateError, Created, Idempotency, ResizeCreated, SandboxRequest,
 };
 
 /// What [`Creator`] depends on.
@@ -90,7 +90,7 @@ impl Creator {
     pub(crate) async fn create(
         self: &Arc<Self>,
         principal: &Principal,
-        new: NewSandbox,
+        new: SandboxRequest,
         idempotency: Option<Idempotency>,
     ) -> Result<Created, CreateError> {
         let Some(Idempotency { key, request }) = idempotency else {
@@ -126,7 +126,7 @@ impl Creator {
     async fn create_once(
         &self,
         principal: &Principal,
-        new: &NewSandbox,
+        new: &SandboxRequest,
         key: Option<&IdempotencyKey>,
     ) -> Result<Created, CreateError> {
         self.authorize(principal, new)?;
@@ -148,7 +148,7 @@ impl Creator {
     }
 
     /// Refuses what the caller may not ask for, whatever its template says.
-    fn authorize(&self, principal: &Principal, new: &NewSandbox) -> Result<(), CreateError> {
+    fn authorize(&self, principal: &Principal, new: &SandboxRequest) -> Result<(), CreateError> {
         if new.endless && self.endless == Endless::Admins && !principal.admin {
             return Err(CreateError::EndlessForbidden);
         }
@@ -167,7 +167,7 @@ impl Creator {
         principal: &Principal,
         resolved: &Resolved,
         spec: &SandboxSpec,
-        new: &NewSandbox,
+        new: &SandboxRequest,
     ) -> Result<Option<PendingResize>, CreateError> {
         let most = resolved.base().and_then(|base| base.max_cpu);
         if let (Some(asked), Some(most)) = (new.resources.cpu, most) {

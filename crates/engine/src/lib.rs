@@ -36,13 +36,13 @@ mod uploads;
 mod work;
 
 pub use access::{FirstKeyError, KeyError, KeyLifetime, RuntimeForbidden, TeamError, TeamView};
-pub use builds::{BUILDS_MAX, BuildError, BuiltinError, NewBuild};
+pub use builds::{BUILDS_MAX, BuildError, BuildRequest, BuiltinError};
 pub use catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
 pub use config::{
     AllowedRuntimes, BuildOnDemand, CustomImages, Defaults, Endless, EngineConfig, Limits,
     UPLOAD_MAX,
 };
-pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
+pub use create::{CpuTarget, CreateError, Created, Idempotency, ResizeCreated, SandboxRequest};
 pub use drivers::InvalidDrivers;
 pub use engine::{Engine, EngineParts, OpenError, SandboxError};
 pub use guest::{EnvdGuest, Guest, InitSpec};
@@ -63,7 +63,7 @@ pub use telemetry::{
     EVENTS_MAX, EventKind, LogEntry, LogLevel, LogQuery, Sample, SandboxEvent, Starts, TeamSample,
 };
 pub use templates::{
-    BuiltinDefinition, BuiltinTemplate, CreateTemplateError, NewTemplate, PreparedBuiltin,
-    TagError, TemplateError, Users,
+    BuiltinDefinition, BuiltinTemplate, CreateTemplateError, PreparedBuiltin, TagError,
+    TemplateError, TemplateRequest, Users,
 };
 pub use uploads::UploadError;

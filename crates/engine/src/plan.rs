@@ -8,7 +8,7 @@ use shoal_core::build::StartCommand;
 use shoal_core::catalogue::Entry;
 use shoal_core::catalogue::merge::{Merged, Source, merge};
 use shoal_core::driver::RuntimeInfo;
-use shoal_core::ports::create::{CreateError, NewSandbox};
+use shoal_core::ports::create::{CreateError, SandboxRequest};
 use shoal_core::ports::resolve::{Meaning, Resolved};
 use shoal_core::ports::sandboxes::{RuntimeForbidden, SandboxError};
 use shoal_core::resources::{AskedResources, MilliCpu, Resources};
@@ -52,7 +52,7 @@ impl Planner {
         &self,
         principal: &Principal,
         resolved: &Resolved,
-        new: &NewSandbox,
+        new: &SandboxRequest,
     ) -> Result<(SandboxSpec, Option<PoolKey>), CreateError> {
         let mut layers = resolved.layers();
         let below = merge(&layers);
@@ -85,7 +85,7 @@ impl Planner {
         resolved: &Resolved,
         merged: &Merged,
         below: &Merged,
-        new: &NewSandbox,
+        new: &SandboxRequest,
     ) -> SandboxSpec {
         let machine = self.drivers.capabilities().cpu;
         let grown = MilliCpu(below.cpu.value.0.saturating_mul(GROWTH));

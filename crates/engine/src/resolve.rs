@@ -13,7 +13,7 @@ use shoal_core::catalogue::merge::{Source, merge};
 use shoal_core::catalogue::{CUSTOM, Entry, Match, Origin};
 use shoal_core::clock::Clock;
 use shoal_core::image::{ImageName, Reach};
-use shoal_core::ports::create::{CreateError, NewSandbox};
+use shoal_core::ports::create::{CreateError, SandboxRequest};
 pub use shoal_core::ports::resolve::{Explained, Meaning, Resolved};
 use shoal_core::ports::templates::TemplateError;
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateKey, TemplateRef};
@@ -83,7 +83,7 @@ impl Resolver {
     pub(crate) async fn resolve_request(
         &self,
         principal: &Principal,
-        new: &NewSandbox,
+        new: &SandboxRequest,
     ) -> Result<Resolved, CreateError> {
         let (template, image) = (new.template.as_ref(), new.image.as_ref());
         let resolved = match self.resolve(principal, template, image) {

@@ -17,7 +17,7 @@ use shoal_core::clock::Clock;
 use shoal_core::driver::Capabilities;
 use shoal_core::id::TemplateId;
 pub use shoal_core::ports::templates::{
-    CreateTemplateError, NewTemplate, TagError, TemplateError, Users,
+    CreateTemplateError, TagError, TemplateError, TemplateRequest, Users,
 };
 use shoal_core::store::{StoreError, TemplateStore};
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};

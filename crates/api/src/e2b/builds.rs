@@ -9,7 +9,7 @@ use http::StatusCode;
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, LogEntry, LogLevel};
 use shoal_core::id::{BuildId, TemplateId};
-use shoal_core::ports::builds::NewBuild;
+use shoal_core::ports::builds::BuildRequest;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::template::TemplateRef;
 use shoal_protocol::build::{self as wire, LOG_PAGE, Level, Progress, Reason, RequestedBuild};
@@ -59,7 +59,7 @@ pub(super) async fn announced(
         .iter()
         .map(|tag| tag_of(tag))
         .collect::<Result<_, _>>()?;
-    let new = NewBuild {
+    let new = BuildRequest {
         name,
         tags,
         resources,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use shoal_core::auth::Principal;
-use shoal_core::ports::create::{Idempotency, NewSandbox};
+use shoal_core::ports::create::{Idempotency, SandboxRequest};
 use shoal_core::sandbox::OnTimeout;
 
 use super::network::NetworkBody;
@@ -184,7 +184,7 @@ impl NewSandboxBody {
         Ok(())
     }
 
-    fn translate(self, dialect: Dialect) -> Result<NewSandbox, ApiError> {
+    fn translate(self, dialect: Dialect) -> Result<SandboxRequest, ApiError> {
         self.check_supported()?;
         let template = self.template.map(|name| name.parse()).transpose();
         let template = template.map_err(ApiError::invalid)?;
@@ -218,7 +218,7 @@ impl NewSandboxBody {
         let resize = cpu::asked(&metadata)?;
         let resources =
             quantities::limits([self.cpu, self.cpu_limit], [self.memory, self.memory_limit]);
-        Ok(NewSandbox {
+        Ok(SandboxRequest {
             template,
             image,
             resources: resources?,
@@ -237,7 +237,7 @@ impl NewSandboxBody {
             runtime: texts::runtime(&metadata)?,
             metadata,
             env,
-            ..NewSandbox::unnamed()
+            ..SandboxRequest::unnamed()
         })
     }
 }

@@ -124,7 +124,7 @@ fn expected(headers: &HeaderMap, version: Option<u64>) -> Result<Option<u64>, Ap
 /// What is asked of [`resolve`].
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Asked {
+pub(super) struct ResolveQuery {
     /// Template reference.
     #[serde(default, rename = "templateID")]
     template: Option<String>,
@@ -138,7 +138,7 @@ pub(super) struct Asked {
 pub(super) async fn resolve(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<ResolveQuery>,
 ) -> Result<Answer<ResolvedTemplate>, ApiError> {
     let said = |text: Option<String>| text.filter(|text| !text.is_empty());
     let (template, image) = (said(asked.template), said(asked.image));

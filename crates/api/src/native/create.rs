@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::State;
 use shoal_core::auth::Principal;
 use shoal_core::detail::Chain;
-use shoal_core::ports::create::{Created, NewSandbox as Order};
+use shoal_core::ports::create::{Created, SandboxRequest};
 use shoal_core::ports::inside::SandboxCommand;
 use shoal_core::sandbox::{NAME_KEY, OnTimeout};
 use shoal_protocol::native::{LONGEST, NewSandbox, Sandbox, TIMEOUT_SECONDS};
@@ -39,14 +39,14 @@ pub(super) async fn create(
 }
 
 /// The base of a request: a template, an image, or the configured default.
-fn source(new: &NewSandbox) -> Result<Order, ApiError> {
+fn source(new: &NewSandbox) -> Result<SandboxRequest, ApiError> {
     let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let template = said(&new.template).map(|name| name.parse()).transpose();
     let image = said(&new.image).map(|name| name.parse()).transpose();
-    Ok(Order {
+    Ok(SandboxRequest {
         template: template.map_err(|e| ApiError::invalid(format_args!("`template`: {e}")))?,
         image: image.map_err(|e| ApiError::invalid(format_args!("`image`: {e}")))?,
-        ..Order::unnamed()
+        ..SandboxRequest::unnamed()
     })
 }
 
@@ -55,7 +55,7 @@ fn order(
     principal: &Principal,
     new: NewSandbox,
     command: Option<&SandboxCommand>,
-) -> Result<Order, ApiError> {
+) -> Result<SandboxRequest, ApiError> {
     let order = source(&new)?;
     if new
         .user
@@ -83,7 +83,7 @@ fn order(
         return Err(ApiError::invalid("`workdir`: is no path"));
     }
     let metadata = labels(&new, command)?;
-    Ok(Order {
+    Ok(SandboxRequest {
         timeout,
         on_timeout: if new.auto_pause.unwrap_or(false) {
             OnTimeout::Pause

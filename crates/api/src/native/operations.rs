@@ -275,7 +275,7 @@ fn of_templates() -> Vec<Operation> {
                 "resolveTemplate",
                 "Explain what a template or image resolves to",
             )
-            .query::<catalogue::Asked>()
+            .query::<catalogue::ResolveQuery>()
             .answers::<wire::ResolvedTemplate>(200)
             .fails(CREATE),
         native

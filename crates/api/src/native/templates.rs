@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use shoal_core::auth::Principal;
 use shoal_core::build::BuildRecord;
-use shoal_core::ports::templates::{NewTemplate as Asked, TemplateError};
+use shoal_core::ports::templates::{TemplateError, TemplateRequest};
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::snapshot::Contents;
 use shoal_core::template::{Template as Stored, TemplateRef};
@@ -178,7 +178,7 @@ pub(super) async fn build(
     }))
 }
 
-fn translate(new: NewTemplate) -> Result<Asked, ApiError> {
+fn translate(new: NewTemplate) -> Result<TemplateRequest, ApiError> {
     let standard = Resources::default();
     let resources = Resources {
         cpu: new.cpu_milli.map_or(standard.cpu, MilliCpu),
@@ -214,7 +214,7 @@ fn translate(new: NewTemplate) -> Result<Asked, ApiError> {
         .persistent_contents
         .map(|all| all.join(",").parse())
         .transpose();
-    Ok(Asked {
+    Ok(TemplateRequest {
         name: new
             .name
             .parse()

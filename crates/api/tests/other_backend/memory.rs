@@ -12,7 +12,7 @@ use shoal_core::id::{KeyId, SandboxId, TeamId};
 use shoal_core::network::{Egress, InvalidRule};
 use shoal_core::ports::Ports;
 use shoal_core::ports::access::{KeyError, Keys};
-use shoal_core::ports::create::{CreateError, Created, Idempotency, NewSandbox};
+use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
 use shoal_core::ports::inside::{SandboxAccess, SandboxClient};
 use shoal_core::ports::list::{ListFilter, Page};
 use shoal_core::ports::sandboxes::{Connected, Resize, SandboxError, Sandboxes, TimeoutTooLong};
@@ -88,7 +88,7 @@ impl Sandboxes for Memory {
     fn create<'a>(
         &'a self,
         principal: &'a Principal,
-        new: NewSandbox,
+        new: SandboxRequest,
         _: Option<Idempotency>,
     ) -> BoxFuture<'a, Result<Created, CreateError>> {
         if new.timeout > LIFE_MAX {

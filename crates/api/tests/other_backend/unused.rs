@@ -16,7 +16,7 @@ use shoal_core::image::{Image, ImageError, ImageName, ProgressSink, RegistryAuth
 use shoal_core::limits::TeamLimits;
 use shoal_core::ports::access::{TeamError, TeamView, Teams};
 use shoal_core::ports::builds::{
-    BuildError, Builds, BuiltinError, NewBuild, Upload, UploadError, Uploads,
+    BuildError, BuildRequest, Builds, BuiltinError, Upload, UploadError, Uploads,
 };
 use shoal_core::ports::catalogue::{
     CatalogueError, CatalogueInForce, RefusedEdit, TemplateCatalogue,
@@ -33,7 +33,7 @@ use shoal_core::ports::snapshots::{
     NewSnapshot, SnapshotError, SnapshotFilter, Snapshots, TakeError,
 };
 use shoal_core::ports::templates::{
-    CreateTemplateError, NewTemplate, Starts, TagError, TemplateError, Templates,
+    CreateTemplateError, Starts, TagError, TemplateError, TemplateRequest, Templates,
 };
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::snapshot::SnapshotRecord;
@@ -163,7 +163,7 @@ impl Templates for Unused {
     fn create<'a>(
         &'a self,
         _: &'a Principal,
-        new: NewTemplate,
+        new: TemplateRequest,
     ) -> BoxFuture<'a, Result<Template, CreateTemplateError>> {
         Box::pin(ready(Err(CreateTemplateError::NameTaken(new.name))))
     }
@@ -217,7 +217,7 @@ impl Builds for Unused {
     fn announce<'a>(
         &'a self,
         _: &'a Principal,
-        _: NewBuild,
+        _: BuildRequest,
     ) -> BoxFuture<'a, Result<Arc<BuildRecord>, BuildError>> {
         Box::pin(ready(Err(BuildError::TooMany(0))))
     }

@@ -17,7 +17,7 @@ use crate::template::{TemplateName, TemplateRef};
 
 /// A build to announce.
 #[derive(Debug, Clone)]
-pub struct NewBuild {
+pub struct BuildRequest {
     /// The name of the template, new or known, with a tag for the build if one is given.
     pub name: TemplateRef,
     /// More tags for the build.
@@ -133,7 +133,7 @@ pub trait Builds: Send + Sync {
     fn announce<'a>(
         &'a self,
         principal: &'a Principal,
-        new: NewBuild,
+        new: BuildRequest,
     ) -> BoxFuture<'a, Result<Arc<BuildRecord>, BuildError>>;
 
     /// Begins an announced build, which continues by itself.

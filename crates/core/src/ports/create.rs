@@ -22,7 +22,7 @@ use crate::template::{RuntimeName, TemplateKey, TemplateName};
 
 /// A sandbox to create. Absent values come from the template.
 #[derive(Debug, Clone)]
-pub struct NewSandbox {
+pub struct SandboxRequest {
     /// The template; when absent the image stands for itself, and without an image the default is used.
     pub template: Option<TemplateKey>,
     /// The image, over that of the template.
@@ -57,7 +57,7 @@ pub struct NewSandbox {
     pub resize: Option<ResizeCreated>,
 }
 
-impl NewSandbox {
+impl SandboxRequest {
     /// A sandbox of this template, with E2B's defaults: 300 s, then killed; secured.
     #[must_use]
     pub fn of(template: impl Into<TemplateKey>) -> Self {

@@ -10,7 +10,7 @@ use crate::id::SandboxId;
 use crate::limits::NotGranted;
 use crate::network::{Egress, InvalidRule};
 use crate::ports::NoEntropy;
-use crate::ports::create::{CreateError, Created, Idempotency, NewSandbox};
+use crate::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
 use crate::ports::inside::InsideError;
 use crate::ports::list::{ListFilter, Page};
 use crate::resources::{InvalidResources, Mib, MilliCpu, Resources};
@@ -236,7 +236,7 @@ pub trait Sandboxes: Send + Sync {
     fn create<'a>(
         &'a self,
         principal: &'a Principal,
-        new: NewSandbox,
+        new: SandboxRequest,
         idempotency: Option<Idempotency>,
     ) -> BoxFuture<'a, Result<Created, CreateError>>;
 

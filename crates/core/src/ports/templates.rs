@@ -26,7 +26,7 @@ const USERS_SHOWN: usize = 10;
 
 /// A template over an image, to be made.
 #[derive(Debug, Clone)]
-pub struct NewTemplate {
+pub struct TemplateRequest {
     /// Its name.
     pub name: TemplateName,
     /// The image.
@@ -272,7 +272,7 @@ pub trait Templates: Send + Sync {
     fn create<'a>(
         &'a self,
         principal: &'a Principal,
-        new: NewTemplate,
+        new: TemplateRequest,
     ) -> BoxFuture<'a, Result<Template, CreateTemplateError>>;
 
     /// Removes a template of the caller's team; an admin may remove one of the installation too. A

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shoal_core::build::{Base, BuildFailure, BuildState, Layer, LogLevel, Part, StartCommand};
 use shoal_core::image::{Image, ImageName, Reach, RegistryAuth};
-use shoal_core::ports::create::{CreateError, NewSandbox};
+use shoal_core::ports::create::{CreateError, SandboxRequest};
 use shoal_core::ports::resolve::{Meaning, Resolved};
 use shoal_core::sandbox::{Lifecycle, Purpose, SandboxSpec};
 use shoal_core::snapshot::Contents;
@@ -40,9 +40,9 @@ impl Run<'_> {
             Base::Image(name, auth) => {
                 self.say(LogLevel::Info, part, &format!("[base] FROM {name}"));
                 let image = self.image(name, auth.as_ref(), at).await?;
-                let new = NewSandbox {
+                let new = SandboxRequest {
                     image: Some(name.clone()),
-                    ..NewSandbox::unnamed()
+                    ..SandboxRequest::unnamed()
                 };
                 let key = LayerKey::of_image(&image.digest);
                 let (resolver, planner) = (&self.builds.parts.resolver, &self.builds.parts.planner);
@@ -112,7 +112,7 @@ impl Run<'_> {
     /// Plans a sandbox of the template with this name.
     async fn plan_named(&self, name: &TemplateKey) -> Result<(SandboxSpec, Resolved), CreateError> {
         let (parts, principal) = (&self.builds.parts, self.principal);
-        let new = NewSandbox::of(name.clone());
+        let new = SandboxRequest::of(name.clone());
         let resolved = if self.build.record().builtin {
             // The plan of a builtin template refers to templates, not to entries of the catalogue that
             // happen to have the same name.

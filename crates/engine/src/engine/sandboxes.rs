@@ -12,7 +12,7 @@ use shoal_core::snapshot::Contents;
 
 use super::{Engine, SandboxError};
 use crate::access::{TeamError, TeamView};
-use crate::create::{CreateError, Created, Idempotency, NewSandbox};
+use crate::create::{CreateError, Created, Idempotency, SandboxRequest};
 use crate::sandboxes::{Connected, ListFilter, Page, Resize, Use};
 
 impl Engine {
@@ -24,7 +24,7 @@ impl Engine {
     pub async fn create(
         &self,
         principal: &Principal,
-        new: NewSandbox,
+        new: SandboxRequest,
         idempotency: Option<Idempotency>,
     ) -> Result<Created, CreateError> {
         self.shared

@@ -12,12 +12,12 @@ use shoal_core::template::{Template, TemplateKey, TemplateName, TemplateRef};
 use tokio::sync::watch;
 
 use super::Engine;
-use crate::builds::{BuildError, BuiltinError, NewBuild};
+use crate::builds::{BuildError, BuildRequest, BuiltinError};
 use crate::catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
 use crate::create::CreateError;
 use crate::resolve::{Explained, Resolved};
 use crate::templates::{
-    BuiltinTemplate, CreateTemplateError, NewTemplate, TagError, TemplateError,
+    BuiltinTemplate, CreateTemplateError, TagError, TemplateError, TemplateRequest,
 };
 
 impl Engine {
@@ -121,7 +121,7 @@ impl Engine {
     pub async fn create_template(
         &self,
         principal: &Principal,
-        new: NewTemplate,
+        new: TemplateRequest,
     ) -> Result<Template, CreateTemplateError> {
         self.shared.templates.create(principal, new).await
     }
@@ -238,7 +238,7 @@ impl Engine {
     pub async fn announce_build(
         &self,
         principal: &Principal,
-        new: NewBuild,
+        new: BuildRequest,
     ) -> Result<Arc<BuildRecord>, BuildError> {
         self.shared.builds.announce(principal, new).await
     }

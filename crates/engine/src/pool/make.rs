@@ -8,7 +8,7 @@ use shoal_core::detail::Chain;
 use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
 use shoal_core::pool::{Membership, Stage};
-use shoal_core::ports::create::{CreateError, NewSandbox};
+use shoal_core::ports::create::{CreateError, SandboxRequest};
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::ports::templates::TemplateError;
 use shoal_core::resources::AskedResources;
@@ -266,16 +266,16 @@ impl Pools {
 }
 
 /// The request for a member: the entry, with the resources of its pool.
-fn member_of(entry: &Entry, pool: &Pool) -> Result<NewSandbox, MemberError> {
+fn member_of(entry: &Entry, pool: &Pool) -> Result<SandboxRequest, MemberError> {
     let key: Result<TemplateKey, _> = entry.name.as_str().parse();
     let key = key.map_err(|error| CreateError::from(TemplateError::from(error)))?;
     let limits = pool.resources.as_ref();
-    Ok(NewSandbox {
+    Ok(SandboxRequest {
         resources: AskedResources {
             cpu: limits.and_then(EntryResources::most_cpu),
             memory: limits.and_then(EntryResources::most_memory),
             ..AskedResources::default()
         },
-        ..NewSandbox::of(key)
+        ..SandboxRequest::of(key)
     })
 }

@@ -10,7 +10,7 @@ use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, FilesHash, LogEntry, LogLevel, Plan};
 use shoal_core::id::{BuildId, TeamId, TemplateId};
 use shoal_core::ports::builds::{
-    BuildError, Builds, BuiltinError, NewBuild, Upload, UploadError, Uploads,
+    BuildError, BuildRequest, Builds, BuiltinError, Upload, UploadError, Uploads,
 };
 use shoal_core::store::StoreError;
 use shoal_core::template::{TemplateName, TemplateRef};
@@ -24,7 +24,7 @@ impl Builds for Engine {
     fn announce<'a>(
         &'a self,
         principal: &'a Principal,
-        new: NewBuild,
+        new: BuildRequest,
     ) -> BoxFuture<'a, Result<Arc<BuildRecord>, BuildError>> {
         Box::pin(self.shared.builds.announce(principal, new))
     }

@@ -8,7 +8,7 @@ use shoal_core::BoxFuture;
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::id::SandboxId;
 use shoal_core::network::{Egress, InvalidRule};
-use shoal_core::ports::create::{CreateError, Created, Idempotency, NewSandbox};
+use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
 use shoal_core::ports::list::{ListFilter, Page};
 use shoal_core::ports::sandboxes::{Connected, Resize, SandboxError, Sandboxes};
 use shoal_core::sandbox::SandboxRecord;
@@ -20,7 +20,7 @@ impl Sandboxes for Engine {
     fn create<'a>(
         &'a self,
         principal: &'a Principal,
-        new: NewSandbox,
+        new: SandboxRequest,
         idempotency: Option<Idempotency>,
     ) -> BoxFuture<'a, Result<Created, CreateError>> {
         Box::pin(Engine::create(self, principal, new, idempotency))

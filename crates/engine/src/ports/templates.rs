@@ -12,7 +12,7 @@ use shoal_core::ports::catalogue::{
 use shoal_core::ports::create::CreateError;
 use shoal_core::ports::resolve::{Explained, Resolved};
 use shoal_core::ports::templates::{
-    CreateTemplateError, NewTemplate, Starts, TagError, TemplateError, Templates,
+    CreateTemplateError, Starts, TagError, TemplateError, TemplateRequest, Templates,
 };
 use shoal_core::template::{Template, TemplateKey, TemplateRef};
 
@@ -64,7 +64,7 @@ impl Templates for Engine {
     fn create<'a>(
         &'a self,
         principal: &'a Principal,
-        new: NewTemplate,
+        new: TemplateRequest,
     ) -> BoxFuture<'a, Result<Template, CreateTemplateError>> {
         Box::pin(self.shared.templates.create(principal, new))
     }

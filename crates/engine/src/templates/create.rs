@@ -5,7 +5,7 @@ use shoal_core::catalogue::merge::{Layer, USER};
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::template::{RuntimeName, Template};
 
-use super::{CreateTemplateError, NewTemplate, TemplateError, Templates};
+use super::{CreateTemplateError, TemplateError, TemplateRequest, Templates};
 use crate::random;
 
 impl Templates {
@@ -16,7 +16,7 @@ impl Templates {
     pub(crate) async fn create(
         &self,
         principal: &Principal,
-        new: NewTemplate,
+        new: TemplateRequest,
     ) -> Result<Template, CreateTemplateError> {
         let ceiling = new.max_cpu.unwrap_or(new.resources.cpu);
         let bounds = self.parts.access.bounds(principal.team);

@@ -6,7 +6,7 @@ use shoal_core::id::TeamId;
 use shoal_core::limits::{NotGranted, TeamLimits};
 use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};
 use shoal_engine::{
-    AllowedRuntimes, BuildError, Infeasible, NewBuild, NewSnapshot, Resize, RuntimeForbidden,
+    AllowedRuntimes, BuildError, BuildRequest, Infeasible, NewSnapshot, Resize, RuntimeForbidden,
     TakeError, TeamError,
 };
 
@@ -30,8 +30,8 @@ fn is_too_much(refused: &CreateError) -> bool {
     )
 }
 
-fn in_runtime(template: &str, runtime: &str) -> NewSandbox {
-    NewSandbox {
+fn in_runtime(template: &str, runtime: &str) -> SandboxRequest {
+    SandboxRequest {
         runtime: Some(runtime.parse().unwrap()),
         ..new(template)
     }
@@ -56,7 +56,7 @@ impl Fixture {
 #[tokio::test]
 async fn a_tenants_template_is_bounded_where_it_is_announced_and_where_it_is_used() {
     let fixture = fixture().await;
-    let announced = |resources| NewBuild {
+    let announced = |resources| BuildRequest {
         name: "large".parse().unwrap(),
         tags: Vec::new(),
         resources,
@@ -118,7 +118,7 @@ async fn one_sandbox_has_no_more_than_the_operator_allows_however_it_is_asked_fo
     let engine = &fixture.engine;
     let id = fixture.create().await;
     assert_eq!(fixture.driver.resources(&id).unwrap().disk, Mib(512));
-    let asked = NewSandbox {
+    let asked = SandboxRequest {
         resources: AskedResources {
             memory: Some(Mib(2049)),
             ..AskedResources::default()
@@ -318,7 +318,7 @@ async fn a_key_that_is_no_admins_has_the_default_runtime_alone() {
     assert!(matches!(refused, SandboxError::Runtime(_)), "{refused}");
     let taken = engine.snapshot(&plain, &permit, NewSnapshot::default());
     let taken = taken.await.unwrap().template;
-    let clone = || NewSandbox::of(taken.as_str().parse::<TemplateRef>().unwrap());
+    let clone = || SandboxRequest::of(taken.as_str().parse::<TemplateRef>().unwrap());
     let refused = engine.create(&plain, clone(), None).await.unwrap_err();
     assert!(forbidden(&refused), "{refused}");
     engine.create(&admin, clone(), None).await.unwrap();

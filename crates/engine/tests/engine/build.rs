@@ -16,7 +16,7 @@ use shoal_core::ports::inside::{CommandExit, CommandOutput};
 use shoal_core::resources::Resources;
 use shoal_core::snapshot::Contents;
 use shoal_core::template::TemplateKey;
-use shoal_engine::{BuildError, NewBuild, NewSnapshot, TemplateError};
+use shoal_engine::{BuildError, BuildRequest, NewSnapshot, TemplateError};
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn words(line: &str) -> String {
 
 impl Fixture {
     async fn announce(&self, name: &str) -> Arc<BuildRecord> {
-        let new = NewBuild {
+        let new = BuildRequest {
             name: name.parse().unwrap(),
             tags: Vec::new(),
             resources: Resources::default(),
@@ -332,7 +332,7 @@ async fn what_cannot_go_on_from_its_memory_boots_and_is_started() {
     assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
     fixture.ran();
     let create = || {
-        let new = NewSandbox::of("made".parse::<TemplateKey>().unwrap());
+        let new = SandboxRequest::of("made".parse::<TemplateKey>().unwrap());
         fixture.engine.create(&fixture.me, new, None)
     };
     let restored = create().await.unwrap().record;
@@ -367,7 +367,7 @@ async fn what_cannot_go_on_from_its_memory_boots_and_is_started() {
         memory: true,
         ..Refusals::default()
     });
-    let new = NewSandbox::of(template.as_str().parse::<TemplateKey>().unwrap());
+    let new = SandboxRequest::of(template.as_str().parse::<TemplateKey>().unwrap());
     let refused = fixture.engine.create(&fixture.me, new, None).await;
     assert!(matches!(
         refused,

@@ -4,7 +4,7 @@ use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, Plan, Stage, Ste
 use shoal_core::ports::inside::{CommandExit, CommandOutput};
 use shoal_core::resources::Resources;
 use shoal_engine::{
-    BuildError, BuildOnDemand, BuiltinDefinition, BuiltinError, BuiltinTemplate, NewBuild,
+    BuildError, BuildOnDemand, BuildRequest, BuiltinDefinition, BuiltinError, BuiltinTemplate,
     PreparedBuiltin, TagError, TemplateError,
 };
 
@@ -81,7 +81,7 @@ impl Fixture {
     }
 
     async fn ask(&self) -> Result<(), CreateError> {
-        let new = NewSandbox::of(self.reference());
+        let new = SandboxRequest::of(self.reference());
         self.engine.create(&self.me, new, None).await.map(|_| ())
     }
 
@@ -135,7 +135,7 @@ async fn the_first_create_begins_a_build_that_all_share_and_may_use() {
         (None, true, "of all")
     );
     fixture.ask().await.unwrap();
-    let new = NewSandbox::of(fixture.reference());
+    let new = SandboxRequest::of(fixture.reference());
     fixture.engine.create(&guests, new, None).await.unwrap();
     // It is the installation's: no team changes what another stands on.
     let name = NAME.parse().unwrap();
@@ -156,7 +156,7 @@ async fn the_first_create_begins_a_build_that_all_share_and_may_use() {
 async fn what_a_team_calls_so_is_never_taken_for_it() {
     let fixture = offering(FakeGuest::default()).await;
     // Not before it is there, either.
-    let new = NewBuild {
+    let new = BuildRequest {
         name: fixture.reference(),
         tags: Vec::new(),
         resources: Resources::default(),
@@ -203,7 +203,7 @@ async fn a_failure_is_told_for_a_while_and_then_tried_again() {
 #[tokio::test]
 async fn another_name_is_not_found_and_said_to_be_none() {
     let fixture = offering(FakeGuest::default()).await;
-    let other = NewSandbox::of("other".parse::<TemplateRef>().unwrap());
+    let other = SandboxRequest::of("other".parse::<TemplateRef>().unwrap());
     let created = fixture.engine.create(&fixture.me, other, None).await;
     let error = created.map(|_| ()).unwrap_err();
     assert!(matches!(
@@ -266,7 +266,7 @@ async fn what_a_build_had_made_when_its_server_ended_is_its_template() {
     assert_eq!(found.snapshot, made.snapshot);
     let build = engine.build(&fixture.me, built.id).unwrap();
     assert_eq!(build.status, BuildStatus::Ready);
-    let new = NewSandbox::of(fixture.reference());
+    let new = SandboxRequest::of(fixture.reference());
     engine.create(&fixture.me, new, None).await.unwrap();
 }
 
@@ -320,7 +320,7 @@ async fn a_build_of_the_installations_is_begun_by_admins_and_joined_by_all() {
         assert!(matches!(refused, BuiltinError::AdminsOnly(_)), "{refused}");
     }
     // A build of a tenant's that stands on it begins none either.
-    let new = NewBuild {
+    let new = BuildRequest {
         name: "upper".parse().unwrap(),
         tags: Vec::new(),
         resources: Resources::default(),
@@ -346,7 +346,7 @@ async fn a_build_of_the_installations_is_begun_by_admins_and_joined_by_all() {
     let id = TemplateId::from_entropy([9; 16]);
     assert!(engine.builds_of(&id).is_empty());
 
-    let new = NewSandbox::of(fixture.reference());
+    let new = SandboxRequest::of(fixture.reference());
     let asked = engine.create(&admin, new, None).await;
     assert!(matches!(asked, Err(CreateError::BeingBuilt { .. })));
     let joined = engine.build_builtin(&fixture.me, &name, false).await;

@@ -10,7 +10,9 @@ use shoal_core::sandbox::{SandboxRecord, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 use shoal_core::template::TemplateKey;
 use shoal_engine::test_util::FakeRegistry;
-use shoal_engine::{CatalogueError, CustomImages, Meaning, NewBuild, NewSnapshot, TemplateError};
+use shoal_engine::{
+    BuildRequest, CatalogueError, CustomImages, Meaning, NewSnapshot, TemplateError,
+};
 
 use super::*;
 
@@ -50,7 +52,7 @@ impl Registered {
     }
 
     async fn create(&self, key: &str) -> Result<Arc<SandboxRecord>, CreateError> {
-        let new = NewSandbox::of(key.parse::<TemplateKey>().unwrap());
+        let new = SandboxRequest::of(key.parse::<TemplateKey>().unwrap());
         let created = self.engine.create(&self.me, new, None).await?;
         Ok(created.record)
     }
@@ -161,7 +163,7 @@ async fn a_sandbox_of_an_entry_is_what_the_entry_says_over_its_image() {
             "network": {"allowInternetAccess": false, "allowPublicTraffic": false}
         }]))
         .await;
-    let new = NewSandbox {
+    let new = SandboxRequest {
         metadata: BTreeMap::from([("own".to_owned(), "request".to_owned())]),
         resources: AskedResources {
             cpu: Some(MilliCpu(500)),
@@ -176,7 +178,7 @@ async fn a_sandbox_of_an_entry_is_what_the_entry_says_over_its_image() {
             },
             ..AskedNetwork::default()
         },
-        ..NewSandbox::of("Code".parse::<TemplateKey>().unwrap())
+        ..SandboxRequest::of("Code".parse::<TemplateKey>().unwrap())
     };
     let made = fixture.engine.create(&fixture.me, new, None).await.unwrap();
     let spec = &made.record.spec;
@@ -226,9 +228,9 @@ async fn what_an_entry_says_of_the_network_counts_for_clones_and_what_a_request_
         ..AskedNetwork::default()
     };
     let sees = async |key: &TemplateKey, network: &AskedNetwork| {
-        let new = NewSandbox {
+        let new = SandboxRequest {
             network: network.clone(),
-            ..NewSandbox::of(key.clone())
+            ..SandboxRequest::of(key.clone())
         };
         let made = fixture.engine.create(&fixture.me, new, None).await.unwrap();
         let network = &made.record.spec.network;
@@ -350,12 +352,12 @@ async fn an_image_alone_is_custom_and_nothing_at_all_is_the_default() {
     .await;
     let made = fixture
         .engine
-        .create(&fixture.me, NewSandbox::unnamed(), None);
+        .create(&fixture.me, SandboxRequest::unnamed(), None);
     assert_eq!(made.await.unwrap().record.spec.image, image("test/image:1"));
-    let named = |template: Option<&str>| NewSandbox {
+    let named = |template: Option<&str>| SandboxRequest {
         template: template.map(|name| name.parse().unwrap()),
         image: Some(image("registry.test/mine:1")),
-        ..NewSandbox::unnamed()
+        ..SandboxRequest::unnamed()
     };
     // It is this machine that fetches it: not for everyone.
     let refused = fixture.engine.create(&fixture.me, named(None), None).await;
@@ -389,9 +391,9 @@ async fn another_image_does_not_go_on_from_what_was_saved_of_the_templates_own()
         ..template("built", "test/built:1")
     };
     fixture.engine.put_template(built).await.unwrap();
-    let new = NewSandbox {
+    let new = SandboxRequest {
         image: Some(image("registry.test/mine:1")),
-        ..NewSandbox::of("built".parse::<TemplateKey>().unwrap())
+        ..SandboxRequest::of("built".parse::<TemplateKey>().unwrap())
     };
     let made = fixture.engine.create(&fixture.me, new, None).await.unwrap();
     assert_eq!(made.record.spec.image, image("registry.test/mine:1"));
@@ -408,14 +410,14 @@ async fn the_default_image_stands_in_for_a_default_template_that_is_not_listed()
     .await;
     let made = fixture
         .engine
-        .create(&fixture.me, NewSandbox::unnamed(), None);
+        .create(&fixture.me, SandboxRequest::unnamed(), None);
     let spec = made.await.unwrap().record.spec.clone();
     assert_eq!(spec.image, image("registry.test/aio:1"));
     assert_eq!(spec.template_name.as_deref(), Some("aio"));
     let none = Registered::new(|_| {}).await;
     let refused = none
         .engine
-        .create(&none.me, NewSandbox::unnamed(), None)
+        .create(&none.me, SandboxRequest::unnamed(), None)
         .await;
     assert!(matches!(refused, Err(CreateError::NoTemplate)));
 }
@@ -464,7 +466,7 @@ async fn what_a_name_means_is_explained_without_fetching_anything() {
 
 /// Builds on an image with an account, to whichever end.
 async fn built_with_account(fixture: &Registered, image: &str, password: &str) -> bool {
-    let new = NewBuild {
+    let new = BuildRequest {
         name: "made".parse().unwrap(),
         tags: Vec::new(),
         resources: Resources::default(),
@@ -521,7 +523,7 @@ async fn what_an_account_has_brought_is_not_for_all_and_what_it_has_not_stays_so
     let directory = fixture.directory.path();
     let (driver, clock) = (&fixture.driver, &fixture.clock);
     let again = open(directory, driver, clock, &fixture.images, |_| {}).await;
-    let new = NewSandbox::of("x".parse::<TemplateKey>().unwrap());
+    let new = SandboxRequest::of("x".parse::<TemplateKey>().unwrap());
     again.create(&fixture.me, new, None).await.unwrap();
     assert_eq!(pulls(), 6);
 }

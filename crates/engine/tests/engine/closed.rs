@@ -8,7 +8,7 @@ use shoal_engine::NewSnapshot;
 use super::*;
 
 impl Fixture {
-    async fn made(&self, new: NewSandbox) -> Arc<SandboxRecord> {
+    async fn made(&self, new: SandboxRequest) -> Arc<SandboxRecord> {
         let made = self.engine.create(&self.me, new, None).await;
         made.unwrap().record
     }
@@ -24,8 +24,8 @@ impl Fixture {
     }
 }
 
-fn new_one(secure: bool) -> NewSandbox {
-    NewSandbox {
+fn new_one(secure: bool) -> SandboxRequest {
+    SandboxRequest {
         secure,
         ..new("base")
     }
@@ -62,7 +62,7 @@ async fn what_begins_with_the_memory_of_an_open_sandbox_begins_closed() {
         .snapshot(&fixture.me, &permit, NewSnapshot::default());
     let reference = taken.await.unwrap().reference(fixture.me.slug.as_str());
     let clone = fixture
-        .made(NewSandbox {
+        .made(SandboxRequest {
             secure: true,
             ..new(&reference)
         })

@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 use shoal_core::build::{Base, BuildStatus, Plan, Stage};
 use shoal_core::resources::Resources;
-use shoal_engine::NewBuild;
+use shoal_engine::BuildRequest;
 
 use super::*;
 
@@ -45,7 +45,7 @@ async fn a_stop_waits_for_a_wake_and_for_an_order_that_runs() {
 #[tokio::test]
 async fn a_stop_ends_a_build_and_leaves_none_of_its_sandboxes() {
     let fixture = fixture().await;
-    let new = NewBuild {
+    let new = BuildRequest {
         name: "made".parse().unwrap(),
         tags: Vec::new(),
         resources: Resources::default(),

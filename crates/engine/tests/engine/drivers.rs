@@ -150,7 +150,7 @@ async fn limits_and_rules_stay_without_the_capability_to_change_them() {
 async fn a_create_that_needs_a_capability_makes_nothing_without_it() {
     let bare = bare().await;
     for keep_memory in [false, true] {
-        let paused_later = NewSandbox {
+        let paused_later = SandboxRequest {
             on_timeout: OnTimeout::Pause,
             keep_memory,
             ..new("base")
@@ -158,7 +158,7 @@ async fn a_create_that_needs_a_capability_makes_nothing_without_it() {
         let refused = bare.engine.create(&bare.me, paused_later, None).await;
         assert_eq!(of_create(refused), Some(Capability::Checkpoint));
     }
-    let resized = NewSandbox {
+    let resized = SandboxRequest {
         resize: Some(ResizeCreated {
             cpu: CpuTarget::Factor(2.0),
             early_return: false,
@@ -217,7 +217,7 @@ async fn two_drivers() -> TwoDrivers {
 
 impl TwoDrivers {
     async fn create(&self, runtime: Option<&str>) -> SandboxId {
-        let asked = NewSandbox {
+        let asked = SandboxRequest {
             runtime: runtime.map(|name| name.parse::<RuntimeName>().unwrap()),
             ..new("base")
         };
@@ -264,7 +264,7 @@ async fn a_sandbox_belongs_to_the_driver_of_its_runtime() {
     until("ended", || node.second.sandboxes().is_empty()).await;
     assert_eq!(node.first.sandboxes(), of_first, "the others still run");
 
-    let unknown = NewSandbox {
+    let unknown = SandboxRequest {
         runtime: "three".parse().ok(),
         ..new("base")
     };

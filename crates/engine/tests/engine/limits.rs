@@ -23,9 +23,9 @@ fn memory(mib: u32) -> Resize {
     }
 }
 
-fn scaled(factor: f64, early_return: bool) -> NewSandbox {
+fn scaled(factor: f64, early_return: bool) -> SandboxRequest {
     let cpu = CpuTarget::Factor(factor);
-    NewSandbox {
+    SandboxRequest {
         resize: Some(ResizeCreated { cpu, early_return }),
         ..new("base")
     }
@@ -231,7 +231,7 @@ async fn nobody_is_given_more_than_there_is_or_than_the_template_allows() {
             memory,
             ..AskedResources::default()
         };
-        let new = NewSandbox {
+        let new = SandboxRequest {
             resources,
             ..new(template)
         };
@@ -339,8 +339,8 @@ async fn a_hundred_members_of_a_fork_run_or_as_many_as_there_is_room_for() {
     }
 }
 
-fn endless() -> NewSandbox {
-    NewSandbox {
+fn endless() -> SandboxRequest {
+    SandboxRequest {
         endless: true,
         ..new("base")
     }

@@ -41,7 +41,7 @@ use shoal_engine::test_util::{
 };
 use shoal_engine::{
     CreateError, Engine, EngineConfig, EngineParts, EventKind, Idempotency, ListFilter, ListOrder,
-    LogQuery, NewSandbox, NoRoom, SandboxError, SqliteStore,
+    LogQuery, NoRoom, SandboxError, SandboxRequest, SqliteStore,
 };
 
 struct Fixture {
@@ -177,8 +177,8 @@ async fn until(what: &str, so: impl Fn() -> bool) {
     }
 }
 
-fn new(template: &str) -> NewSandbox {
-    NewSandbox::of(template.parse::<TemplateRef>().unwrap())
+fn new(template: &str) -> SandboxRequest {
+    SandboxRequest::of(template.parse::<TemplateRef>().unwrap())
 }
 
 impl Fixture {
@@ -194,7 +194,7 @@ impl Fixture {
 
     /// A sandbox that rests, and that traffic wakes.
     async fn asleep(&self, timeout: Duration) -> SandboxId {
-        let asked = NewSandbox {
+        let asked = SandboxRequest {
             timeout,
             auto_resume: true,
             ..new("base")

@@ -4,7 +4,7 @@ use serde_json::json;
 use shoal_core::build::{Base, BuildStatus, Plan, Stage};
 use shoal_core::resources::Resources;
 use shoal_core::template::TemplateKey;
-use shoal_engine::NewBuild;
+use shoal_engine::BuildRequest;
 
 use super::*;
 
@@ -21,13 +21,13 @@ async fn published(fixture: &Fixture, stranger: &Principal, name: &str) -> Templ
 }
 
 async fn image(fixture: &Fixture, who: &Principal, key: &str) -> Result<String, CreateError> {
-    let new = NewSandbox::of(key.parse::<TemplateKey>().unwrap());
+    let new = SandboxRequest::of(key.parse::<TemplateKey>().unwrap());
     let created = fixture.engine.create(who, new, None).await?;
     Ok(created.record.spec.image.to_string())
 }
 
 async fn built_on(fixture: &Fixture, base: &str) -> BuildStatus {
-    let new = NewBuild {
+    let new = BuildRequest {
         name: "upper".parse().unwrap(),
         tags: Vec::new(),
         resources: Resources::default(),

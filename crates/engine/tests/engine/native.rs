@@ -9,7 +9,7 @@ use shoal_engine::NameError;
 
 use super::*;
 
-fn named(name: &str) -> NewSandbox {
+fn named(name: &str) -> SandboxRequest {
     let mut asked = new("base");
     asked.metadata.insert(NAME_KEY.to_owned(), name.to_owned());
     asked

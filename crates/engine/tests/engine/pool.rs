@@ -162,7 +162,7 @@ impl Pooled {
         self.asked(asked()).await
     }
 
-    async fn asked(&self, new: NewSandbox) -> Arc<SandboxRecord> {
+    async fn asked(&self, new: SandboxRequest) -> Arc<SandboxRecord> {
         let created = self.engine.create(&self.me, new, None).await;
         created.unwrap().record
     }
@@ -178,8 +178,8 @@ impl Pooled {
     }
 }
 
-fn asked() -> NewSandbox {
-    NewSandbox::of("warm".parse::<TemplateKey>().unwrap())
+fn asked() -> SandboxRequest {
+    SandboxRequest::of("warm".parse::<TemplateKey>().unwrap())
 }
 
 fn origin(record: &SandboxRecord) -> Origin {

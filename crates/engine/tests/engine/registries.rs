@@ -4,20 +4,20 @@ use shoal_core::build::{Base, Plan, Stage};
 use shoal_core::image::ImageName;
 use shoal_core::resources::Resources;
 use shoal_engine::test_util::FakeRegistry;
-use shoal_engine::{CustomImages, NewBuild};
+use shoal_engine::{BuildRequest, CustomImages};
 
 use super::*;
 
 async fn create(engine: &Engine, who: &Principal, image: &str) {
-    let new = NewSandbox {
+    let new = SandboxRequest {
         image: Some(image.parse().unwrap()),
-        ..NewSandbox::unnamed()
+        ..SandboxRequest::unnamed()
     };
     engine.create(who, new, None).await.unwrap();
 }
 
 async fn build_on(engine: &Engine, who: &Principal, image: &str) {
-    let new = NewBuild {
+    let new = BuildRequest {
         name: "built".parse().unwrap(),
         tags: Vec::new(),
         resources: Resources::default(),

@@ -462,7 +462,7 @@ async fn limits_change_in_place_within_what_there_is() {
 #[tokio::test]
 async fn a_sandbox_is_made_with_other_limits_or_not_handed_out() {
     let fixture = fixture().await;
-    let asked = |cpu, early_return| NewSandbox {
+    let asked = |cpu, early_return| SandboxRequest {
         resize: Some(ResizeCreated { cpu, early_return }),
         ..new("base")
     };

@@ -61,7 +61,7 @@ async fn files_that_did_not_reach_the_disk_are_not_saved_and_the_sandbox_runs_on
 #[tokio::test]
 async fn a_sandbox_that_rests_by_itself_keeps_its_memory_when_its_files_alone_would_not_do() {
     let fixture = fixture_of(silent(), |_| {}).await;
-    let asked = NewSandbox {
+    let asked = SandboxRequest {
         on_timeout: OnTimeout::Pause,
         keep_memory: false,
         ..new("base")

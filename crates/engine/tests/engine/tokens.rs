@@ -120,7 +120,7 @@ async fn a_rotation_whose_answer_is_lost_is_finished_with_the_same_tokens() {
 #[tokio::test]
 async fn what_has_no_tokens_has_none_to_rotate() {
     let fixture = fixture().await;
-    let asked = NewSandbox {
+    let asked = SandboxRequest {
         secure: false,
         ..new("base")
     };

@@ -6,8 +6,8 @@ use shoal_core::sandbox::NAME_KEY;
 use shoal_core::state::StateKind;
 use shoal_engine::test_util::FakeRegistry;
 use shoal_engine::{
-    BuildError, CpuTarget, CreateTemplateError, NewBuild, NewSnapshot, NewTemplate, ResizeCreated,
-    SnapshotFilter, SnapshotNameError, TakeError,
+    BuildError, BuildRequest, CpuTarget, CreateTemplateError, NewSnapshot, ResizeCreated,
+    SnapshotFilter, SnapshotNameError, TakeError, TemplateRequest,
 };
 use tokio::task::JoinHandle;
 
@@ -91,8 +91,8 @@ async fn who_waits_no_longer_for_a_snapshot_is_told_so_and_finds_it_later() {
     until("listed", || fixture.taken() == 1).await;
 }
 
-fn template_called(name: &str, image: &ImageName) -> NewTemplate {
-    NewTemplate {
+fn template_called(name: &str, image: &ImageName) -> TemplateRequest {
+    TemplateRequest {
         name: name.parse().unwrap(),
         image: image.clone(),
         resources: Resources::default(),
@@ -122,7 +122,7 @@ async fn the_name_of_a_snapshot_that_is_being_taken_is_nobody_elses() {
     let again = named.clone();
     let first = tokio::spawn(async move { engine.snapshot(&me, &permit, named).await });
     until("saving", || saves.waiting() == 1).await;
-    let build = || NewBuild {
+    let build = || BuildRequest {
         name: "work".parse().unwrap(),
         tags: Vec::new(),
         resources: Resources::default(),
@@ -219,7 +219,7 @@ async fn a_sandbox_that_is_being_paused_is_gone_for_traffic_unless_that_wakes_it
     let fixture = fixture().await;
     let (routes, saves) = (fixture.engine.routes(), fixture.driver.saves());
     for auto_resume in [false, true] {
-        let asked = NewSandbox {
+        let asked = SandboxRequest {
             auto_resume,
             ..new("base")
         };
@@ -240,9 +240,9 @@ async fn a_sandbox_that_is_being_paused_is_gone_for_traffic_unless_that_wakes_it
     }
 }
 
-fn scaled(factor: f64, early_return: bool) -> NewSandbox {
+fn scaled(factor: f64, early_return: bool) -> SandboxRequest {
     let cpu = CpuTarget::Factor(factor);
-    NewSandbox {
+    SandboxRequest {
         resize: Some(ResizeCreated { cpu, early_return }),
         ..new("base")
     }

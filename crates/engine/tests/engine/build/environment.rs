@@ -22,7 +22,7 @@ impl Fixture {
         self.begin(&build, plan).await.unwrap();
         let build = self.built(&build).await;
         assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
-        let new = NewSandbox::of("made".parse::<TemplateKey>().unwrap());
+        let new = SandboxRequest::of("made".parse::<TemplateKey>().unwrap());
         let made = self.engine.create(&self.me, new, None).await.unwrap();
         made.record.spec.env.clone()
     }

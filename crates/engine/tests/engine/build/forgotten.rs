@@ -65,7 +65,7 @@ async fn of_a_team_the_last_builds_that_failed_without_a_template_are_remembered
 async fn builds_that_nobody_begins_are_bounded_and_said_to_be() {
     let fixture = fixture().await;
     let announce = |number: usize| {
-        let new = NewBuild {
+        let new = BuildRequest {
             name: format!("made{number}").parse().unwrap(),
             tags: Vec::new(),
             resources: Resources::default(),

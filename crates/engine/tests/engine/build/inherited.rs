@@ -68,7 +68,7 @@ impl Fixture {
             memory: true,
             ..Refusals::default()
         });
-        let new = NewSandbox::of(name.parse::<TemplateKey>().unwrap());
+        let new = SandboxRequest::of(name.parse::<TemplateKey>().unwrap());
         self.engine.create(&self.me, new, None).await.unwrap();
         self.driver.refuse(Refusals::default());
     }

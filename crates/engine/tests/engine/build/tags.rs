@@ -60,7 +60,7 @@ async fn the_default_tag_is_not_removed_alone() {
 async fn a_template_in_use_names_the_sandboxes_that_use_it() {
     let fixture = fixture().await;
     fixture.build("made", &["a"]).await;
-    let new = NewSandbox::of("made".parse::<TemplateKey>().unwrap());
+    let new = SandboxRequest::of("made".parse::<TemplateKey>().unwrap());
     let made = fixture.engine.create(&fixture.me, new, None).await.unwrap();
     let id = &made.record.id;
     let used = fixture

@@ -61,7 +61,7 @@ async fn members_begin_with_the_memory_of_the_template_which_is_built_first() {
         admin: true,
         ..fixture.me.clone()
     };
-    let other = NewSandbox {
+    let other = SandboxRequest {
         image: Some("registry.test/warm:1".parse().unwrap()),
         ..asked()
     };
