@@ -8,6 +8,7 @@ pub use self::plan::{
     Action, Base, FilesHash, InvalidFilesHash, InvalidPlan, Plan, Source, Stage, Step,
 };
 pub use self::record::{
-    BuildFailure, BuildRecord, BuildStatus, Layer, LogEntry, LogLevel, Made, Part, StartCommand,
+    BuildFailure, BuildLayer, BuildLogEntry, BuildRecord, BuildStatus, Made, Part, StartCommand,
 };
 pub use self::state::{BUILD_USER, BUILD_WORKDIR, BuildState, is_name};
+pub use crate::log_level::LogLevel;

@@ -15,6 +15,7 @@ pub mod driver;
 pub mod id;
 pub mod image;
 pub mod limits;
+mod log_level;
 pub mod network;
 pub mod pool;
 pub mod ports;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use shoal_core::auth::Principal;
-use shoal_core::build::{BuildRecord, BuildStatus, Layer, LogEntry, LogLevel, Made};
+use shoal_core::build::{BuildLayer, BuildLogEntry, BuildRecord, BuildStatus, LogLevel, Made};
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::detail::Chain;
 use shoal_core::id::{BuildId, SnapshotId, TeamId, TemplateId};
@@ -36,7 +36,7 @@ pub(crate) struct BuildRecords {
     drivers: Arc<Drivers>,
     clock: Arc<dyn Clock>,
     all: RwLock<HashMap<BuildId, Arc<Build>>>,
-    layers: RwLock<Vec<Layer>>,
+    layers: RwLock<Vec<BuildLayer>>,
     /// Held by the one caller that reads and writes the states of builds and the tags of templates.
     pub(crate) changing: tokio::sync::Mutex<()>,
 }
@@ -89,7 +89,7 @@ impl BuildRecords {
     }
 
     /// The team's layer with this key, held for the build.
-    fn use_layer(&self, team: TeamId, key: &str, by: &Build, at: Timestamp) -> Option<Layer> {
+    fn use_layer(&self, team: TeamId, key: &str, by: &Build, at: Timestamp) -> Option<BuildLayer> {
         let mut layers = self.layers.write();
         let mut all = layers.iter_mut();
         let layer = all.find(|l| l.team == team && l.key == key)?;
@@ -146,7 +146,12 @@ impl BuildRecords {
     }
 
     /// The team's layer with this key, which the build uses from now on.
-    pub(crate) async fn layer_for(&self, build: &Build, team: TeamId, key: &str) -> Option<Layer> {
+    pub(crate) async fn layer_for(
+        &self,
+        build: &Build,
+        team: TeamId,
+        key: &str,
+    ) -> Option<BuildLayer> {
         let now = self.clock.now();
         let layer = self.use_layer(team, key, build, now)?;
         if let Err(error) = self.store.put_layer(layer.clone()).await {
@@ -162,12 +167,12 @@ impl BuildRecords {
     }
 
     /// Keeps a layer, and drops the least recently used one when there are too many.
-    pub(crate) async fn keep_layer(&self, layer: Layer) -> Result<(), StoreError> {
+    pub(crate) async fn keep_layer(&self, layer: BuildLayer) -> Result<(), StoreError> {
         self.store.put_layer(layer.clone()).await?;
-        let dropped: Vec<Layer> = {
+        let dropped: Vec<BuildLayer> = {
             let mut layers = self.layers.write();
-            let same = |l: &Layer| l.team == layer.team && l.key == layer.key;
-            let mut dropped: Vec<Layer> = layers.extract_if(.., |l| same(l)).collect();
+            let same = |l: &BuildLayer| l.team == layer.team && l.key == layer.key;
+            let mut dropped: Vec<BuildLayer> = layers.extract_if(.., |l| same(l)).collect();
             layers.push(layer.clone());
             let of_team = layers.iter().filter(|l| l.team == layer.team);
             if of_team.clone().count() > LAYERS_MAX
@@ -192,7 +197,7 @@ impl BuildRecords {
         &self,
         there: impl Fn(SnapshotId) -> bool + Send,
     ) -> Result<(), StoreError> {
-        let lost: Vec<Layer> = {
+        let lost: Vec<BuildLayer> = {
             let mut layers = self.layers.write();
             layers.extract_if(.., |l| !there(l.snapshot.id)).collect()
         };
@@ -261,7 +266,7 @@ impl BuildRecords {
         &self,
         id: BuildId,
         level: LogLevel,
-    ) -> Result<Vec<LogEntry>, StoreError> {
+    ) -> Result<Vec<BuildLogEntry>, StoreError> {
         let mut log = Vec::new();
         if let Some(build) = self.get(id) {
             log = build.said();

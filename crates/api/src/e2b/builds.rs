@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use http::StatusCode;
 use shoal_core::auth::Principal;
-use shoal_core::build::{BuildRecord, LogEntry, LogLevel};
+use shoal_core::build::{BuildLogEntry, BuildRecord, LogLevel};
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::ports::builds::BuildRequest;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
@@ -284,7 +284,7 @@ fn level_of(level: Level) -> LogLevel {
     }
 }
 
-fn entry(entry: &LogEntry) -> wire::LogEntry {
+fn entry(entry: &BuildLogEntry) -> wire::LogEntry {
     wire::LogEntry {
         timestamp: entry.at.to_string(),
         message: entry.message.clone(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use shoal_core::BoxFuture;
 use shoal_core::auth::{Principal, SandboxPermit, TeamSlug};
-use shoal_core::build::{BuildRecord, FilesHash, LogEntry as BuildLogEntry, LogLevel, Plan};
+use shoal_core::build::{BuildLogEntry, BuildRecord, FilesHash, LogLevel, Plan};
 use shoal_core::clock::Timestamp;
 use shoal_core::driver::Capabilities;
 use shoal_core::id::{BuildId, SandboxId, SnapshotId, TeamId, TemplateId};

@@ -9,6 +9,7 @@ use super::state::BuildState;
 use crate::clock::Timestamp;
 use crate::id::{BuildId, TeamId, TemplateId};
 use crate::image::ImageName;
+use crate::log_level::LogLevel;
 use crate::resources::Resources;
 use crate::sandbox::SnapshotOrigin;
 use crate::template::{RuntimeName, TemplateName};
@@ -207,23 +208,9 @@ pub struct BuildRecord {
     pub finished_at: Option<Timestamp>,
 }
 
-/// The level of a line in a build's log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LogLevel {
-    /// For debugging.
-    Debug,
-    /// For the user who waits for the build.
-    Info,
-    /// A problem that the user may want to fix.
-    Warn,
-    /// The reason why the build failed.
-    Error,
-}
-
 /// A line of a build's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogEntry {
+pub struct BuildLogEntry {
     /// When it was logged.
     pub at: Timestamp,
     /// The level.
@@ -236,7 +223,7 @@ pub struct LogEntry {
 
 /// The build cache: the files after a step, reused by later builds with the same steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layer {
+pub struct BuildLayer {
     /// The digest of all inputs up to this step: 64 hexadecimal digits.
     pub key: String,
     /// The owner: teams do not share their caches.

@@ -55,7 +55,7 @@ pub struct Sourced<T> {
 
 /// The values that one source sets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Layer {
+pub struct SettingsLayer {
     /// Processor time.
     pub cpu: Option<MilliCpu>,
     /// Memory.
@@ -80,7 +80,7 @@ pub struct Layer {
     pub metadata: BTreeMap<String, String>,
 }
 
-impl Layer {
+impl SettingsLayer {
     /// A layer that sets all resource limits.
     #[must_use]
     pub fn with_resources(self, resources: Resources) -> Self {
@@ -94,7 +94,7 @@ impl Layer {
     }
 }
 
-impl From<&Entry> for Layer {
+impl From<&Entry> for SettingsLayer {
     fn from(entry: &Entry) -> Self {
         let resources = entry.resources.as_ref();
         Self {
@@ -117,7 +117,7 @@ impl From<&Entry> for Layer {
     }
 }
 
-impl From<&Template> for Layer {
+impl From<&Template> for SettingsLayer {
     fn from(template: &Template) -> Self {
         Self {
             runtime: template.runtime.clone(),
@@ -131,7 +131,7 @@ impl From<&Template> for Layer {
     }
 }
 
-impl From<&Image> for Layer {
+impl From<&Image> for SettingsLayer {
     fn from(image: &Image) -> Self {
         // The image's user may be `user:group`, or empty.
         let user = image
@@ -196,8 +196,8 @@ pub struct MergedEgress {
 
 /// Merges outbound rules one by one. A layer that disables internet access also discards the allow
 /// rules of the layers below: those were not made as exceptions from it.
-fn merge_egress(layers: &[(Source, Layer)]) -> MergedEgress {
-    let internet = |layer: &Layer| layer.network.egress.internet;
+fn merge_egress(layers: &[(Source, SettingsLayer)]) -> MergedEgress {
+    let internet = |layer: &SettingsLayer| layer.network.egress.internet;
     let said = layers.iter().position(|(_, l)| internet(l).is_some());
     let above = match said.and_then(|place| layers.get(..=place)) {
         Some(above)
@@ -219,7 +219,7 @@ fn merge_egress(layers: &[(Source, Layer)]) -> MergedEgress {
 
 /// Merges layers, highest first. Values that no layer sets get a default.
 #[must_use]
-pub fn merge(layers: &[(Source, Layer)]) -> Merged {
+pub fn merge(layers: &[(Source, SettingsLayer)]) -> Merged {
     let standard = Resources::default();
     Merged {
         cpu: pick(layers, standard.cpu, |layer| layer.cpu),
@@ -240,7 +240,11 @@ pub fn merge(layers: &[(Source, Layer)]) -> Merged {
     }
 }
 
-fn pick<T>(layers: &[(Source, Layer)], default: T, of: impl Fn(&Layer) -> Option<T>) -> Sourced<T> {
+fn pick<T>(
+    layers: &[(Source, SettingsLayer)],
+    default: T,
+    of: impl Fn(&SettingsLayer) -> Option<T>,
+) -> Sourced<T> {
     let said = layers.iter().find_map(|(from, layer)| {
         let value = of(layer)?;
         Some(Sourced { value, from: *from })
@@ -252,8 +256,8 @@ fn pick<T>(layers: &[(Source, Layer)], default: T, of: impl Fn(&Layer) -> Option
 }
 
 fn pick_each(
-    layers: &[(Source, Layer)],
-    of: impl Fn(&Layer) -> &BTreeMap<String, String>,
+    layers: &[(Source, SettingsLayer)],
+    of: impl Fn(&SettingsLayer) -> &BTreeMap<String, String>,
 ) -> BTreeMap<String, Sourced<String>> {
     let mut merged = BTreeMap::new();
     // From the lowest layer up, so that higher layers override.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::merge::{Layer, Source, merge};
+use super::merge::{SettingsLayer, Source, merge};
 use super::*;
 use crate::image::ImageName;
 use crate::resources::{Mib, MilliCpu};
@@ -160,7 +160,7 @@ fn our_own_fields_are_parsed() {
     }]))
     .unwrap();
     let entry = catalogue.entry("ours").unwrap();
-    let layer = Layer::from(entry.as_ref());
+    let layer = SettingsLayer::from(entry.as_ref());
     assert_eq!(layer.persistent, Some(Contents::Filesystem));
     assert_eq!(layer.network.allow_public_traffic, Some(false));
     assert_eq!(layer.network.egress.internet, Some(false));
@@ -433,25 +433,25 @@ fn probable_mistakes_are_warned_about_and_accepted() {
 
 #[test]
 fn a_request_overrides_a_template_which_overrides_its_image() {
-    let request = Layer {
+    let request = SettingsLayer {
         cpu: Some(MilliCpu(500)),
         env: BTreeMap::from([("A".to_owned(), "request".to_owned())]),
-        ..Layer::default()
+        ..SettingsLayer::default()
     };
-    let template = Layer {
+    let template = SettingsLayer {
         cpu: Some(MilliCpu(200)),
         memory: Some(Mib(300)),
         env: ["A", "B"]
             .map(|name| (name.to_owned(), "template".to_owned()))
             .into(),
-        ..Layer::default()
+        ..SettingsLayer::default()
     };
-    let image = Layer {
+    let image = SettingsLayer {
         user: Some("app".to_owned()),
         env: ["A", "B", "C"]
             .map(|name| (name.to_owned(), "image".to_owned()))
             .into(),
-        ..Layer::default()
+        ..SettingsLayer::default()
     };
     let layers = [
         (Source::Request, request),
@@ -491,10 +491,13 @@ fn a_request_overrides_a_template_which_overrides_its_image() {
     );
 }
 
-fn of_network(from: Source, said: Value) -> (Source, Layer) {
+fn of_network(from: Source, said: Value) -> (Source, SettingsLayer) {
     let entry = json!([{"name": "x", "image": "i", "description": "d", "network": said}]);
     let catalogue = Catalogue::parse(&entry.to_string()).unwrap();
-    (from, Layer::from(catalogue.entry("x").unwrap().as_ref()))
+    (
+        from,
+        SettingsLayer::from(catalogue.entry("x").unwrap().as_ref()),
+    )
 }
 
 #[test]
@@ -542,15 +545,17 @@ fn the_group_of_an_image_user_is_dropped() {
         created_at: crate::clock::Timestamp::from_unix_seconds(0),
     };
     assert_eq!(
-        Layer::from(&image(Some("node:node"))).user.as_deref(),
+        SettingsLayer::from(&image(Some("node:node")))
+            .user
+            .as_deref(),
         Some("node")
     );
     for nobody in [Some(""), Some(":7"), None] {
-        assert_eq!(Layer::from(&image(nobody)).user, None);
+        assert_eq!(SettingsLayer::from(&image(nobody)).user, None);
     }
 }
 
-fn layer() -> impl Strategy<Value = Layer> {
+fn layer() -> impl Strategy<Value = SettingsLayer> {
     let number = || proptest::option::of(1u32..9000);
     let texts = proptest::collection::btree_map("[a-c]", "[a-z]{0,3}", 0..4);
     (
@@ -559,12 +564,12 @@ fn layer() -> impl Strategy<Value = Layer> {
         proptest::option::of("[a-z]{1,4}"),
         texts,
     )
-        .prop_map(|(cpu, memory, user, env)| Layer {
+        .prop_map(|(cpu, memory, user, env)| SettingsLayer {
             cpu: cpu.map(MilliCpu),
             memory: memory.map(Mib),
             user,
             env,
-            ..Layer::default()
+            ..SettingsLayer::default()
         })
 }
 

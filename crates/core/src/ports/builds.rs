@@ -7,7 +7,9 @@ use bytes::Bytes;
 
 use crate::BoxFuture;
 use crate::auth::Principal;
-use crate::build::{BuildRecord, BuildStatus, FilesHash, InvalidPlan, LogEntry, LogLevel, Plan};
+use crate::build::{
+    BuildLogEntry, BuildRecord, BuildStatus, FilesHash, InvalidPlan, LogLevel, Plan,
+};
 use crate::id::{BuildId, TeamId, TemplateId};
 use crate::limits::NotGranted;
 use crate::ports::NoEntropy;
@@ -180,8 +182,11 @@ pub trait Builds: Send + Sync {
     ///
     /// # Errors
     /// When the store cannot be read.
-    fn log(&self, id: BuildId, level: LogLevel)
-    -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>>;
+    fn log(
+        &self,
+        id: BuildId,
+        level: LogLevel,
+    ) -> BoxFuture<'_, Result<Vec<BuildLogEntry>, StoreError>>;
 
     /// The builds of a template, the newest first. Never waits.
     fn of_template(&self, template: &TemplateId) -> Vec<Arc<BuildRecord>>;

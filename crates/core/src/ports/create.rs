@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::catalogue::merge::Layer;
+use crate::catalogue::merge::SettingsLayer;
 use crate::driver::DriverError;
 use crate::image::{ImageError, ImageName};
 use crate::network::{AskedNetwork, InvalidRule};
@@ -92,14 +92,14 @@ impl SandboxRequest {
 
     /// The values that a template may set too, as the topmost layer of a merge.
     #[must_use]
-    pub fn layer(&self) -> Layer {
+    pub fn layer(&self) -> SettingsLayer {
         let AskedResources {
             cpu,
             memory,
             disk,
             pids,
         } = self.resources;
-        Layer {
+        SettingsLayer {
             cpu,
             memory,
             disk,
@@ -109,7 +109,7 @@ impl SandboxRequest {
             network: self.network.clone(),
             env: self.env.clone(),
             metadata: self.metadata.clone(),
-            ..Layer::default()
+            ..SettingsLayer::default()
         }
     }
 }

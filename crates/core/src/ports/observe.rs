@@ -8,6 +8,7 @@ use crate::BoxFuture;
 use crate::auth::{Principal, SandboxPermit};
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, SandboxId, TeamId, TemplateId};
+pub use crate::log_level::LogLevel;
 use crate::ports::sandboxes::SandboxError;
 use crate::resources::MilliCpu;
 
@@ -49,45 +50,6 @@ pub struct SandboxEvent {
     pub template: TemplateId,
     /// More details, by name.
     pub detail: BTreeMap<&'static str, String>,
-}
-
-/// The severity of a log entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// For finding faults.
-    Debug,
-    /// Normal operation.
-    Info,
-    /// Something unexpected.
-    Warn,
-    /// A failure.
-    Error,
-}
-
-impl LogLevel {
-    /// The level as the APIs spell it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-        }
-    }
-
-    /// Reads a level as loggers spell it; none when it is unknown.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "debug" | "trace" => Some(Self::Debug),
-            "info" => Some(Self::Info),
-            "warn" | "warning" => Some(Self::Warn),
-            "error" | "fatal" => Some(Self::Error),
-            _ => None,
-        }
-    }
 }
 
 /// An entry of a sandbox's log.

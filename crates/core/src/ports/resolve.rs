@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::catalogue::merge::{Layer, Merged, Source};
+use crate::catalogue::merge::{Merged, SettingsLayer, Source};
 use crate::catalogue::{Entry, Match};
 use crate::id::TemplateId;
 use crate::image::{Image, ImageName, Reach};
@@ -155,32 +155,32 @@ impl Resolved {
 
     /// The layers below the request: the template, its base and its image, once it was looked up.
     #[must_use]
-    pub fn layers(&self) -> Vec<(Source, Layer)> {
+    pub fn layers(&self) -> Vec<(Source, SettingsLayer)> {
         let template = match &self.meaning {
-            Meaning::Template(template) => Layer::from(template.as_ref()),
+            Meaning::Template(template) => SettingsLayer::from(template.as_ref()),
             Meaning::Snapshot(snapshot) => {
                 let spec = &snapshot.spec;
-                Layer {
+                SettingsLayer {
                     runtime: spec.runtime.clone(),
                     user: Some(spec.user.clone()),
                     workdir: spec.workdir.clone(),
                     persistent: Some(spec.persistent),
                     env: spec.env.clone(),
                     network: spec.template_network.clone(),
-                    ..Layer::default()
+                    ..SettingsLayer::default()
                 }
                 .with_resources(spec.resources)
             }
-            Meaning::Entry { found, .. } => Layer::from(found.entry.as_ref()),
-            Meaning::Image => Layer::default(),
+            Meaning::Entry { found, .. } => SettingsLayer::from(found.entry.as_ref()),
+            Meaning::Image => SettingsLayer::default(),
         };
         let mut layers = vec![(Source::Template, template)];
         if let (Meaning::Entry { .. }, Some(base)) = (&self.meaning, self.base()) {
-            layers.push((Source::Base, Layer::from(base.as_ref())));
+            layers.push((Source::Base, SettingsLayer::from(base.as_ref())));
         }
         // The values of a template that was made include those of its image.
         if let Some(image) = self.fetched.as_ref().filter(|_| self.needs_image()) {
-            layers.push((Source::Image, Layer::from(image)));
+            layers.push((Source::Image, SettingsLayer::from(image)));
         }
         layers
     }

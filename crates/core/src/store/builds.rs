@@ -1,7 +1,7 @@
 //! Records of builds, their logs, and the layers of the build cache.
 
 use crate::BoxFuture;
-use crate::build::{BuildRecord, Layer, LogEntry};
+use crate::build::{BuildLayer, BuildLogEntry, BuildRecord};
 use crate::id::{BuildId, TeamId};
 
 use super::StoreError;
@@ -21,14 +21,14 @@ pub trait BuildStore: Send + Sync {
     fn put_build(
         &self,
         build: BuildRecord,
-        log: Option<Vec<LogEntry>>,
+        log: Option<Vec<BuildLogEntry>>,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// The log of a build, as last written.
     ///
     /// # Errors
     /// See [`StoreError`].
-    fn build_log(&self, id: BuildId) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>>;
+    fn build_log(&self, id: BuildId) -> BoxFuture<'_, Result<Vec<BuildLogEntry>, StoreError>>;
 
     /// Deletes a build and its log.
     ///
@@ -40,13 +40,13 @@ pub trait BuildStore: Send + Sync {
     ///
     /// # Errors
     /// See [`StoreError`].
-    fn layers(&self) -> BoxFuture<'_, Result<Vec<Layer>, StoreError>>;
+    fn layers(&self) -> BoxFuture<'_, Result<Vec<BuildLayer>, StoreError>>;
 
     /// Writes a layer and replaces the team's layer with the same key.
     ///
     /// # Errors
     /// See [`StoreError`].
-    fn put_layer(&self, layer: Layer) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn put_layer(&self, layer: BuildLayer) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Deletes a layer.
     ///

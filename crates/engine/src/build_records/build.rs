@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use shoal_core::build::{BuildRecord, LogEntry, LogLevel, Part};
+use shoal_core::build::{BuildLogEntry, BuildRecord, LogLevel, Part};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::SnapshotId;
 use tokio::sync::watch;
@@ -52,7 +52,7 @@ impl Build {
     }
 
     /// What it has said, as far as that is here still.
-    pub(super) fn said(&self) -> Vec<LogEntry> {
+    pub(super) fn said(&self) -> Vec<BuildLogEntry> {
         self.log.lock().lines.clone()
     }
 
@@ -94,7 +94,7 @@ impl Build {
 
     /// Notes a line; what is too long is cut, and what is too much is said once.
     pub(crate) fn say(&self, at: Timestamp, level: LogLevel, part: Option<Part>, message: &str) {
-        self.log.lock().take(LogEntry {
+        self.log.lock().take(BuildLogEntry {
             at,
             level,
             message: cut(message),
@@ -106,13 +106,13 @@ impl Build {
 /// What a build has said, within bounds.
 #[derive(Debug, Default)]
 struct Log {
-    lines: Vec<LogEntry>,
+    lines: Vec<BuildLogEntry>,
     bytes: usize,
     full: bool,
 }
 
 impl Log {
-    fn take(&mut self, mut entry: LogEntry) {
+    fn take(&mut self, mut entry: BuildLogEntry) {
         let full = self.lines.len() >= LINES_MAX || self.bytes >= LOG_MAX;
         // Why it failed is kept in any case.
         if full && entry.level < LogLevel::Error {
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn what_is_said_without_end_is_not_kept_and_why_it_failed_is() {
         let mut log = Log::default();
-        let line = |level| LogEntry {
+        let line = |level| BuildLogEntry {
             at: Timestamp::from_unix_millis(0),
             level,
             message: "x".repeat(LINE_MAX),

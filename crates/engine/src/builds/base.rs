@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shoal_core::build::{Base, BuildFailure, BuildState, Layer, LogLevel, Part, StartCommand};
+use shoal_core::build::{Base, BuildFailure, BuildLayer, BuildState, LogLevel, Part, StartCommand};
 use shoal_core::image::{Image, ImageName, Reach, RegistryAuth};
 use shoal_core::ports::create::{CreateError, SandboxRequest};
 use shoal_core::ports::resolve::{Meaning, Resolved};
@@ -260,7 +260,7 @@ impl Run<'_> {
         let created = opened.script(self.build, at, scripts::WORKDIR, &args);
         created.await.map_err(unfit)?;
         let saved = opened.save(self.build, at, Contents::Filesystem).await?;
-        let layer = Layer {
+        let layer = BuildLayer {
             workdir: Some(workdir),
             ..self.layer_of(&base.key, saved, &base)
         };
@@ -285,7 +285,7 @@ impl Run<'_> {
 
 impl StageBase {
     /// The same after provisioning, with the requested directory or the one that the layer records.
-    fn provisioned(mut self, layer: Layer, requested: Option<String>) -> Self {
+    fn provisioned(mut self, layer: BuildLayer, requested: Option<String>) -> Self {
         if let Some(workdir) = requested.or(layer.workdir) {
             self.state.workdir = workdir;
         }

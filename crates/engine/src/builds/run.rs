@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use shoal_core::auth::Principal;
 use shoal_core::build::{
-    Action, BuildFailure, BuildRecord, BuildState, BuildStatus, Layer, LogLevel, Made, Part, Plan,
-    Source, Stage, StartCommand, Step,
+    Action, BuildFailure, BuildLayer, BuildRecord, BuildState, BuildStatus, LogLevel, Made, Part,
+    Plan, Source, Stage, StartCommand, Step,
 };
 use shoal_core::detail::Chain;
 use shoal_core::id::TeamId;
@@ -298,7 +298,7 @@ impl Run<'_> {
     }
 
     /// The cached layer with this key, unless the cache is ignored.
-    pub(super) async fn layer(&self, key: &LayerKey) -> Option<Layer> {
+    pub(super) async fn layer(&self, key: &LayerKey) -> Option<BuildLayer> {
         if self.force {
             return None;
         }
@@ -326,8 +326,8 @@ impl Run<'_> {
         key: &LayerKey,
         snapshot: SnapshotOrigin,
         base: &StageBase,
-    ) -> Layer {
-        Layer {
+    ) -> BuildLayer {
+        BuildLayer {
             key: key.hex(),
             team: self.principal.team,
             snapshot,
@@ -340,7 +340,7 @@ impl Run<'_> {
     /// Stores the record of a layer.
     pub(super) async fn keep_layer(
         &self,
-        layer: Layer,
+        layer: BuildLayer,
         at: BuildLocation,
     ) -> Result<(), BuildFailure> {
         let kept = self.builds.parts.records.keep_layer(layer).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use shoal_core::auth::Principal;
-use shoal_core::build::{BuildRecord, LogEntry, LogLevel, Plan};
+use shoal_core::build::{BuildLogEntry, BuildRecord, LogLevel, Plan};
 use shoal_core::detail::Chain;
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
@@ -284,7 +284,7 @@ impl Engine {
         &self,
         id: BuildId,
         level: LogLevel,
-    ) -> Result<Vec<LogEntry>, StoreError> {
+    ) -> Result<Vec<BuildLogEntry>, StoreError> {
         self.shared.build_records.log(id, level).await
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use shoal_core::BoxFuture;
 use shoal_core::auth::Principal;
-use shoal_core::build::{BuildRecord, FilesHash, LogEntry, LogLevel, Plan};
+use shoal_core::build::{BuildLogEntry, BuildRecord, FilesHash, LogLevel, Plan};
 use shoal_core::id::{BuildId, TeamId, TemplateId};
 use shoal_core::ports::builds::{
     BuildError, BuildRequest, Builds, BuiltinError, Upload, UploadError, Uploads,
@@ -67,7 +67,7 @@ impl Builds for Engine {
         &self,
         id: BuildId,
         level: LogLevel,
-    ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
+    ) -> BoxFuture<'_, Result<Vec<BuildLogEntry>, StoreError>> {
         Box::pin(self.shared.build_records.log(id, level))
     }
 

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use shoal_core::BoxFuture;
-use shoal_core::build::{BuildRecord, Layer, LogEntry};
+use shoal_core::build::{BuildLayer, BuildLogEntry, BuildRecord};
 use shoal_core::id::{BuildId, TeamId};
 use shoal_core::store::{BuildStore, StoreError};
 
@@ -16,12 +16,12 @@ impl BuildStore for SqliteStore {
     fn put_build(
         &self,
         build: BuildRecord,
-        log: Option<Vec<LogEntry>>,
+        log: Option<Vec<BuildLogEntry>>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.call(move |connection| put(connection, &build, log.as_deref()))
     }
 
-    fn build_log(&self, id: BuildId) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
+    fn build_log(&self, id: BuildId) -> BoxFuture<'_, Result<Vec<BuildLogEntry>, StoreError>> {
         self.call(move |connection| log(connection, id))
     }
 
@@ -29,11 +29,11 @@ impl BuildStore for SqliteStore {
         self.call(move |connection| delete(connection, id))
     }
 
-    fn layers(&self) -> BoxFuture<'_, Result<Vec<Layer>, StoreError>> {
+    fn layers(&self) -> BoxFuture<'_, Result<Vec<BuildLayer>, StoreError>> {
         self.call(|connection| layers(connection))
     }
 
-    fn put_layer(&self, layer: Layer) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn put_layer(&self, layer: BuildLayer) -> BoxFuture<'_, Result<(), StoreError>> {
         self.call(move |connection| put_layer(connection, &layer))
     }
 
@@ -59,7 +59,7 @@ fn all(connection: &Connection) -> Result<Vec<BuildRecord>, StoreError> {
 fn put(
     connection: &Connection,
     build: &BuildRecord,
-    log: Option<&[LogEntry]>,
+    log: Option<&[BuildLogEntry]>,
 ) -> Result<(), StoreError> {
     let document = encode(build)?;
     let log = log.map(|log| encode(&log)).transpose()?;
@@ -74,7 +74,7 @@ fn put(
     Ok(())
 }
 
-fn log(connection: &Connection, id: BuildId) -> Result<Vec<LogEntry>, StoreError> {
+fn log(connection: &Connection, id: BuildId) -> Result<Vec<BuildLogEntry>, StoreError> {
     let log: Option<Option<String>> = connection
         .prepare_cached("SELECT log FROM builds WHERE id = ?1")
         .and_then(|mut s| s.query_row([id.to_string()], |row| row.get(0)).optional())
@@ -93,7 +93,7 @@ fn delete(connection: &Connection, id: BuildId) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn layers(connection: &Connection) -> Result<Vec<Layer>, StoreError> {
+fn layers(connection: &Connection) -> Result<Vec<BuildLayer>, StoreError> {
     let rows = connection
         .prepare_cached("SELECT key, document FROM layers ORDER BY team, key")
         .and_then(|mut s| {
@@ -106,7 +106,7 @@ fn layers(connection: &Connection) -> Result<Vec<Layer>, StoreError> {
         .collect()
 }
 
-fn put_layer(connection: &Connection, layer: &Layer) -> Result<(), StoreError> {
+fn put_layer(connection: &Connection, layer: &BuildLayer) -> Result<(), StoreError> {
     let document = encode(layer)?;
     connection
         .prepare_cached(

@@ -1,7 +1,7 @@
 //! Creates a template over an image on this node.
 
 use shoal_core::auth::Principal;
-use shoal_core::catalogue::merge::{Layer, USER};
+use shoal_core::catalogue::merge::{SettingsLayer, USER};
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::template::{RuntimeName, Template};
 
@@ -28,7 +28,7 @@ impl Templates {
         }
         let found = self.parts.images.find(&new.image).await?;
         let image = found.ok_or(CreateTemplateError::ImageMissing(new.image))?;
-        let of_image = Layer::from(&image);
+        let of_image = SettingsLayer::from(&image);
         let mut env = of_image.env;
         env.extend(new.env);
         let now = self.parts.clock.now();
