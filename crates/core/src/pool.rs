@@ -25,19 +25,20 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// The pool that a sandbox belongs to, and its phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Membership {
+pub struct PoolMember {
     /// The entry of the pool.
     pub entry: EntryName,
     /// A digest of everything that it was made from. Only requests with the same digest can claim it.
     pub digest: String,
     /// Its phase.
-    pub stage: Stage,
+    #[serde(rename = "stage")]
+    pub phase: PoolPhase,
 }
 
 /// The phase of a pool member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum PoolPhase {
     /// It starts, and is warmed up.
     Starting,
     /// It can be claimed, since this moment.
@@ -51,7 +52,7 @@ pub enum Stage {
 pub struct WarmSnapshot {
     /// The entry whose members start from it.
     pub entry: EntryName,
-    /// The digest of the member, as in [`Membership::digest`].
+    /// The digest of the member, as in [`PoolMember::digest`].
     pub digest: String,
     /// The version of the daemon in its memory. Members must not have an older one than other sandboxes.
     pub daemon: String,
@@ -64,7 +65,7 @@ pub struct WarmSnapshot {
 
 /// The bounds of a pool's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub struct PoolBounds {
     /// How many members there are without extra demand.
     pub size: usize,
     /// How many stay ready while outdated members are replaced.
@@ -75,7 +76,7 @@ pub struct Bounds {
     pub scale_down_after: Duration,
 }
 
-impl From<&Pool> for Bounds {
+impl From<&Pool> for PoolBounds {
     fn from(pool: &Pool) -> Self {
         let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let size = count(pool.size);
@@ -103,7 +104,7 @@ pub struct Demand {
 impl Demand {
     /// The demand after a request. A request that `missed` found no ready member, and makes the pool grow.
     #[must_use]
-    pub fn asked(self, missed: bool, bounds: &Bounds, now: Timestamp) -> Self {
+    pub fn asked(self, missed: bool, bounds: &PoolBounds, now: Timestamp) -> Self {
         let extra = self.current(bounds, now) + usize::from(missed);
         Self {
             extra: extra.min(bounds.max - bounds.size),
@@ -113,7 +114,7 @@ impl Demand {
 
     /// How many members it needs beyond its size now.
     #[must_use]
-    pub fn current(&self, bounds: &Bounds, now: Timestamp) -> usize {
+    pub fn current(&self, bounds: &PoolBounds, now: Timestamp) -> usize {
         let quiet = self
             .last
             .is_none_or(|last| now.since(last) >= bounds.scale_down_after);
@@ -123,7 +124,7 @@ impl Demand {
 
 /// A member, as the plan sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member<K> {
+pub struct PlannedMember<K> {
     /// Its id.
     pub id: K,
     /// When it became ready; none while it starts.
@@ -134,7 +135,7 @@ pub struct Member<K> {
 
 /// The next step of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan<K> {
+pub struct PoolPlan<K> {
     /// How many members to start.
     pub make: usize,
     /// The members to end.
@@ -150,15 +151,15 @@ pub struct Plan<K> {
 ///   least `min_ready` ready members stay. One may always be ended, so that every pool is replaced.
 #[must_use]
 pub fn plan<K: Clone + Ord>(
-    bounds: &Bounds,
+    bounds: &PoolBounds,
     demand: &Demand,
-    members: &[Member<K>],
+    members: &[PlannedMember<K>],
     now: Timestamp,
-) -> Plan<K> {
+) -> PoolPlan<K> {
     let wanted = (bounds.size + demand.current(bounds, now)).min(bounds.max);
-    let (outdated, current): (Vec<&Member<K>>, Vec<&Member<K>>) =
+    let (outdated, current): (Vec<&PlannedMember<K>>, Vec<&PlannedMember<K>>) =
         members.iter().partition(|member| member.outdated);
-    let (mut old, half_made): (Vec<&Member<K>>, Vec<&Member<K>>) = outdated
+    let (mut old, half_made): (Vec<&PlannedMember<K>>, Vec<&PlannedMember<K>>) = outdated
         .into_iter()
         .partition(|member| member.ready.is_some());
     let mut end: Vec<K> = half_made.iter().map(|member| member.id.clone()).collect();
@@ -166,7 +167,7 @@ pub fn plan<K: Clone + Ord>(
     // The newest members first: those are ended.
     let mut surplus = current.clone();
     surplus.sort_by(|a, b| {
-        let rank = |member: &Member<K>| (member.ready.is_some(), member.ready);
+        let rank = |member: &PlannedMember<K>| (member.ready.is_some(), member.ready);
         match (rank(a), rank(b)) {
             ((false, _), (true, _)) => std::cmp::Ordering::Less,
             ((true, _), (false, _)) => std::cmp::Ordering::Greater,
@@ -194,7 +195,7 @@ pub fn plan<K: Clone + Ord>(
         .saturating_sub(kept.len())
         .min(bounds.max.saturating_sub(alive))
         .min(few);
-    Plan { make, end }
+    PoolPlan { make, end }
 }
 
 /// The delay of the next start after this many failures in a row.

@@ -15,7 +15,7 @@ use crate::driver::StartReport;
 use crate::id::{BuildId, ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::image::ImageName;
 use crate::network::{AskedNetwork, NetworkPolicy};
-use crate::pool::Membership;
+use crate::pool::PoolMember;
 use crate::resources::{Mib, MilliCpu, Resources};
 use crate::snapshot::Contents;
 use crate::state::State;
@@ -154,7 +154,7 @@ pub enum Purpose {
     /// For the steps of a build; hidden from users.
     Build(BuildId),
     /// For the next claim from its entry's pool; hidden until then.
-    Pool(Membership),
+    Pool(PoolMember),
 }
 
 /// The snapshot that a sandbox starts from.
@@ -247,7 +247,7 @@ impl SandboxRecord {
     pub fn wakes_at(&self) -> Option<Timestamp> {
         match self.state.timer() {
             Some(timer) => Some(self.since + timer),
-            None if self.state.is_running() && self.membership().is_none() => self.ends_at(),
+            None if self.state.is_running() && self.pool_member().is_none() => self.ends_at(),
             None => None,
         }
     }
@@ -260,9 +260,9 @@ impl SandboxRecord {
 
     /// The pool of an unclaimed member.
     #[must_use]
-    pub fn membership(&self) -> Option<&Membership> {
+    pub fn pool_member(&self) -> Option<&PoolMember> {
         match &self.spec.purpose {
-            Purpose::Pool(membership) => Some(membership),
+            Purpose::Pool(pool_member) => Some(pool_member),
             Purpose::Use | Purpose::Build(_) => None,
         }
     }

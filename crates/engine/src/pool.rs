@@ -1,7 +1,7 @@
 //! Warm pools: sandboxes of a catalogue entry that are started before a client asks for one.
 //!
 //! A member is an ordinary sandbox. Its record names its pool and its phase
-//! ([`Membership`](shoal_core::pool::Membership)). [`PoolMembers`] keeps in memory which members can be
+//! ([`PoolMember`](shoal_core::pool::PoolMember)). [`PoolMembers`] keeps in memory which members can be
 //! claimed; recovery rebuilds it from the records. A member is removed from it before anything is done
 //! to its sandbox, so that no two tasks act on one member.
 

@@ -39,9 +39,9 @@ impl Engine {
         for versioned in stored {
             let record = versioned.value;
             let mut action = resolve(&record, drivers.take_found(&mut found, &record));
-            if let Some(membership) = record.membership() {
+            if let Some(pool_member) = record.pool_member() {
                 let pools = &self.shared.pools;
-                action = pools.recover_member(&record, membership, action, &digests);
+                action = pools.recover_member(&record, pool_member, action, &digests);
             }
             if action.keeps(&record) {
                 kept += 1;

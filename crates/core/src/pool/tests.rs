@@ -6,8 +6,8 @@ use super::*;
 
 const NOW: Timestamp = Timestamp::from_unix_seconds(1_000);
 
-fn bounds(size: usize, min_ready: usize, max: usize) -> Bounds {
-    Bounds {
+fn bounds(size: usize, min_ready: usize, max: usize) -> PoolBounds {
+    PoolBounds {
         size,
         min_ready,
         max,
@@ -15,29 +15,29 @@ fn bounds(size: usize, min_ready: usize, max: usize) -> Bounds {
     }
 }
 
-fn ready(id: u32, since: i64) -> Member<u32> {
-    Member {
+fn ready(id: u32, since: i64) -> PlannedMember<u32> {
+    PlannedMember {
         id,
         ready: Some(Timestamp::from_unix_seconds(since)),
         outdated: false,
     }
 }
 
-fn old(id: u32) -> Member<u32> {
-    Member {
+fn old(id: u32) -> PlannedMember<u32> {
+    PlannedMember {
         outdated: true,
         ..ready(id, 1)
     }
 }
 
-fn starting(id: u32) -> Member<u32> {
-    Member {
+fn starting(id: u32) -> PlannedMember<u32> {
+    PlannedMember {
         ready: None,
         ..ready(id, 0)
     }
 }
 
-fn quiet(bounds: &Bounds, members: &[Member<u32>]) -> Plan<u32> {
+fn quiet(bounds: &PoolBounds, members: &[PlannedMember<u32>]) -> PoolPlan<u32> {
     plan(bounds, &Demand::default(), members, NOW)
 }
 
@@ -70,7 +70,7 @@ fn outdated_members_are_replaced_a_few_at_a_time_and_min_ready_is_kept() {
     // With room for more, new members are created before old ones are removed.
     let plan = quiet(&bounds(6, 6, 9), &members);
     assert_eq!((plan.make, plan.end), (3, vec![]));
-    let half = Member {
+    let half = PlannedMember {
         ready: None,
         ..old(9)
     };
@@ -104,17 +104,17 @@ fn retries_back_off() {
     }
 }
 
-fn any_bounds() -> impl Strategy<Value = Bounds> {
+fn any_bounds() -> impl Strategy<Value = PoolBounds> {
     (0usize..12, 0usize..12, 0usize..6)
         .prop_map(|(size, ready, more)| bounds(size, ready.min(size), size + more))
 }
 
-fn any_members() -> impl Strategy<Value = Vec<Member<u32>>> {
+fn any_members() -> impl Strategy<Value = Vec<PlannedMember<u32>>> {
     let member = (prop::option::of(0i64..50), any::<bool>());
     prop::collection::vec(member, 0..20).prop_map(|members| {
         let numbered = (0u32..).zip(members);
         numbered
-            .map(|(id, (since, outdated))| Member {
+            .map(|(id, (since, outdated))| PlannedMember {
                 id,
                 ready: since.map(Timestamp::from_unix_seconds),
                 outdated,
@@ -131,7 +131,11 @@ fn any_demand() -> impl Strategy<Value = Demand> {
 }
 
 /// The members after the plan is carried out.
-fn carried_out(members: &[Member<u32>], plan: &Plan<u32>, first: u32) -> Vec<Member<u32>> {
+fn carried_out(
+    members: &[PlannedMember<u32>],
+    plan: &PoolPlan<u32>,
+    first: u32,
+) -> Vec<PlannedMember<u32>> {
     let left = members.iter().filter(|m| !plan.end.contains(&m.id));
     let made = (first..).take(plan.make).map(starting);
     left.cloned().chain(made).collect()
@@ -160,7 +164,7 @@ proptest! {
     fn a_plan_keeps_as_many_ready_members_as_possible(
         bounds in any_bounds(), members in any_members()
     ) {
-        let count = |members: &[Member<u32>]| members.iter().filter(|m| m.ready.is_some()).count();
+        let count = |members: &[PlannedMember<u32>]| members.iter().filter(|m| m.ready.is_some()).count();
         let plan = quiet(&bounds, &members);
         let after = count(&carried_out(&members, &plan, 100));
         let floor = bounds.min_ready.min(bounds.max.saturating_sub(1));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use shoal_core::auth::Principal;
 use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
-use shoal_core::pool::Bounds;
+use shoal_core::pool::PoolBounds;
 use shoal_core::ports::create::{CreateError, Created};
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::sandbox::{IdempotencyKey, SandboxRecord, SandboxSpec};
@@ -79,7 +79,7 @@ impl Pools {
             return Ok(None);
         };
         let (begun, labels) = (Instant::now(), [("template", entry.name.to_string())]);
-        let bounds = Bounds::from(pool);
+        let bounds = PoolBounds::from(pool);
         let spec = labelled(spec, principal);
         let mut outcome = ClaimOutcome::Failed;
         for _ in 0..TRIES {

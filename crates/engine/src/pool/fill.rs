@@ -6,7 +6,7 @@ use std::time::Duration;
 use shoal_core::catalogue::{Entry, EntryName, Origin};
 use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
-use shoal_core::pool::Bounds;
+use shoal_core::pool::PoolBounds;
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::state::KillReason;
 use tokio::sync::Semaphore;
@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// An entry with a pool.
 pub(super) struct PooledEntry {
     pub(super) entry: Arc<Entry>,
-    bounds: Bounds,
+    bounds: PoolBounds,
     /// The digest of new members. None while the image is not on the node, or the base is not built.
     pub(super) digest: Option<String>,
 }
@@ -121,7 +121,7 @@ impl Pools {
                 None => None,
             };
             pooled.push(PooledEntry {
-                bounds: Bounds::from(pool),
+                bounds: PoolBounds::from(pool),
                 digest: origin.map(|origin| entry.member_digest(&origin)),
                 entry: entry.clone(),
             });

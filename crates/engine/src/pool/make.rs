@@ -7,7 +7,7 @@ use shoal_core::catalogue::{Entry, EntryResources, Pool};
 use shoal_core::detail::Chain;
 use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
-use shoal_core::pool::{Membership, Stage};
+use shoal_core::pool::{PoolMember, PoolPhase};
 use shoal_core::ports::create::{CreateError, SandboxRequest};
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::ports::templates::TemplateError;
@@ -135,10 +135,10 @@ impl Pools {
         if origin.is_some() {
             spec.snapshot = origin;
         }
-        spec.purpose = Purpose::Pool(Membership {
+        spec.purpose = Purpose::Pool(PoolMember {
             entry: entry.name.clone(),
             digest: key.digest.clone(),
-            stage: Stage::Starting,
+            phase: PoolPhase::Starting,
         });
         let made = self
             .start_member(entry, pool, id, spec, warm.is_some())

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use shoal_core::catalogue::{Entry, EntryName};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, SnapshotId};
-use shoal_core::pool::{Bounds, Demand, Member, Plan, back_off, plan};
+use shoal_core::pool::{Demand, PlannedMember, PoolBounds, PoolPlan, back_off, plan};
 use shoal_core::ports::pools::PoolFault;
 use shoal_core::sandbox::SandboxRecord;
 use tokio::sync::Notify;
@@ -74,8 +74,8 @@ pub(super) struct MemberState {
 
 impl Listener for PoolMembers {
     fn ended(&self, record: &SandboxRecord) {
-        if let Some(membership) = record.membership() {
-            self.remove_ended(&membership.entry, &record.id);
+        if let Some(pool_member) = record.pool_member() {
+            self.remove_ended(&pool_member.entry, &record.id);
         }
     }
 }
@@ -177,7 +177,7 @@ impl PoolMembers {
     pub(super) fn count_claim(
         &self,
         entry: &EntryName,
-        bounds: &Bounds,
+        bounds: &PoolBounds,
         outcome: ClaimOutcome,
         now: Timestamp,
     ) {
@@ -272,20 +272,20 @@ impl PoolMembers {
     pub(super) fn plan(
         &self,
         entry: &EntryName,
-        bounds: &Bounds,
+        bounds: &PoolBounds,
         digest: Option<&str>,
         now: Timestamp,
-    ) -> Plan<SandboxId> {
+    ) -> PoolPlan<SandboxId> {
         let mut pools = self.by_entry.lock();
         let pool = pools.entry(entry.clone()).or_default();
         let outdated = |member: &MemberState| match (member.digest.as_deref(), digest) {
             (Some(made_from), Some(now)) => made_from != now,
             _ => false,
         };
-        let members: Vec<Member<SandboxId>> = pool
+        let members: Vec<PlannedMember<SandboxId>> = pool
             .members
             .iter()
-            .map(|(id, member)| Member {
+            .map(|(id, member)| PlannedMember {
                 id: id.clone(),
                 ready: member.ready,
                 outdated: outdated(member),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use shoal_core::catalogue::EntryName;
 use shoal_core::id::SnapshotId;
-use shoal_core::pool::{Membership, Stage};
+use shoal_core::pool::{PoolMember, PoolPhase};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{Input, KillReason};
 use shoal_core::store::StoreError;
@@ -26,20 +26,22 @@ impl Pools {
     pub(crate) fn recover_member(
         &self,
         record: &SandboxRecord,
-        membership: &Membership,
+        pool_member: &PoolMember,
         action: RecoveryAction,
         digests: &BTreeMap<EntryName, String>,
     ) -> RecoveryAction {
         if !record.state.is_live() {
             return action;
         }
-        let Membership {
+        let PoolMember {
             entry,
             digest,
-            stage,
-        } = membership;
-        match (stage, &action) {
-            (Stage::Ready(since), RecoveryAction::Keep) if digests.get(entry) == Some(digest) => {
+            phase,
+        } = pool_member;
+        match (phase, &action) {
+            (PoolPhase::Ready(since), RecoveryAction::Keep)
+                if digests.get(entry) == Some(digest) =>
+            {
                 self.parts
                     .members
                     .add_recovered(entry, record.id.clone(), digest, *since);

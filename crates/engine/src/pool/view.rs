@@ -2,7 +2,7 @@
 
 use shoal_core::catalogue::{Entry, EntryName};
 use shoal_core::id::{SandboxId, SnapshotId};
-use shoal_core::pool::Bounds;
+use shoal_core::pool::PoolBounds;
 pub use shoal_core::ports::pools::{MemberView, PoolFault, PoolView};
 use shoal_core::state::KillReason;
 
@@ -48,7 +48,7 @@ impl Pools {
         let pools = self.parts.members.by_entry.lock();
         let entries = in_force.catalogue.entries().iter();
         let described = entries.filter_map(|entry| {
-            let bounds = Bounds::from(entry.pool.as_ref().filter(|_| !entry.is_dynamic())?);
+            let bounds = PoolBounds::from(entry.pool.as_ref().filter(|_| !entry.is_dynamic())?);
             let mut view = PoolView {
                 template: entry.name.clone(),
                 size: bounds.size,

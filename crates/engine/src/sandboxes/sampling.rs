@@ -46,7 +46,7 @@ impl Sandboxes {
     async fn sample_all(&self, wanted: impl Fn(&SandboxId) -> bool) {
         for record in self.registry.records() {
             // No client sees the samples of a pool member.
-            let shown = record.state.is_running() && record.membership().is_none();
+            let shown = record.state.is_running() && record.pool_member().is_none();
             if shown && wanted(&record.id) {
                 self.sample(&record).await;
             }

@@ -350,7 +350,7 @@ impl Sandbox {
 
     fn emit(&self, kind: EventKind, detail: BTreeMap<&'static str, String>) {
         // It has no user yet. For its user its life begins with the claim.
-        if self.record.membership().is_some() {
+        if self.record.pool_member().is_some() {
             return;
         }
         if kind == EventKind::Created && self.record.is_user_visible() {
@@ -376,7 +376,7 @@ fn route_of(sandboxes: &Sandboxes, record: &SandboxRecord) -> Option<Arc<Route>>
     } = record
         .report
         .as_ref()
-        .filter(|_| record.state.is_running() && record.membership().is_none())?;
+        .filter(|_| record.state.is_running() && record.pool_member().is_none())?;
     Some(Arc::new(Route {
         sandbox: record.id.clone(),
         team: record.team,

@@ -33,7 +33,7 @@ impl Sandboxes {
                 *states.entry(kind.to_string()).or_insert(0) += 1;
             }
             // A member of a pool is no tenant's.
-            if record.membership().is_none() {
+            if record.pool_member().is_none() {
                 teams.insert(record.team);
             }
             starting += usize::from(matches!(kind, StateKind::Creating | StateKind::Resuming));

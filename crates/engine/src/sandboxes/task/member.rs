@@ -7,7 +7,7 @@ use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::driver::{Origin, Phases, StartReport};
 use shoal_core::id::TeamId;
-use shoal_core::pool::{Membership, Stage};
+use shoal_core::pool::{PoolMember, PoolPhase};
 use shoal_core::resources::Resources;
 use shoal_core::sandbox::{IdempotencyKey, Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::state::{KillReason, StateKind};
@@ -36,12 +36,12 @@ impl Sandbox {
     /// Commits that the member can be claimed.
     pub(super) async fn join_pool(&mut self, ready: Timestamp) -> Result<(), SandboxError> {
         self.must_run()?;
-        let Some(membership) = self.record.membership() else {
+        let Some(pool_member) = self.record.pool_member() else {
             return Err(SandboxError::NotFound(self.record.id.clone()));
         };
-        let purpose = Purpose::Pool(Membership {
-            stage: Stage::Ready(ready),
-            ..membership.clone()
+        let purpose = Purpose::Pool(PoolMember {
+            phase: PoolPhase::Ready(ready),
+            ..pool_member.clone()
         });
         let mut next = self.record.as_ref().clone();
         next.spec.purpose = purpose;
@@ -53,9 +53,9 @@ impl Sandbox {
 
     /// When it became a member that can be claimed.
     pub(super) fn ready_since(&self) -> Option<Timestamp> {
-        match self.record.membership()?.stage {
-            Stage::Ready(since) => Some(since).filter(|_| self.record.state.is_running()),
-            Stage::Starting | Stage::Claimed => None,
+        match self.record.pool_member()?.phase {
+            PoolPhase::Ready(since) => Some(since).filter(|_| self.record.state.is_running()),
+            PoolPhase::Starting | PoolPhase::Claimed => None,
         }
     }
 
@@ -83,7 +83,10 @@ impl Sandbox {
 
     fn keeps_running(&self) -> bool {
         let in_force = self.sandboxes.catalogues.current();
-        let name = self.record.membership().map(|member| member.entry.as_str());
+        let name = self
+            .record
+            .pool_member()
+            .map(|member| member.entry.as_str());
         let entry = name.and_then(|name| in_force.catalogue.entry(name));
         let pool = entry.and_then(|entry| entry.pool.as_ref());
         pool.and_then(|pool| pool.keep_running).unwrap_or_default()
@@ -134,8 +137,8 @@ impl Sandbox {
         idempotency: Option<IdempotencyKey>,
     ) -> Result<SandboxSpec, HandOutError> {
         let gone = || SandboxError::NotFound(self.record.id.clone());
-        let membership = self.record.membership().ok_or_else(gone)?.clone();
-        let ready = matches!(membership.stage, Stage::Ready(_));
+        let pool_member = self.record.pool_member().ok_or_else(gone)?.clone();
+        let ready = matches!(pool_member.phase, PoolPhase::Ready(_));
         if !ready || self.record.state.kind() != StateKind::Running {
             return Err(gone().into());
         }
@@ -143,9 +146,9 @@ impl Sandbox {
         let next = SandboxRecord {
             team,
             spec: SandboxSpec {
-                purpose: Purpose::Pool(Membership {
-                    stage: Stage::Claimed,
-                    ..membership
+                purpose: Purpose::Pool(PoolMember {
+                    phase: PoolPhase::Claimed,
+                    ..pool_member
                 }),
                 cpu_ceiling: before.cpu_ceiling,
                 ..spec

@@ -151,7 +151,7 @@ impl Sandbox {
         self.emit(EventKind::Created, BTreeMap::new());
         // A pool member is counted when it is claimed.
         if let Some(report) = &self.record.report
-            && self.record.membership().is_none()
+            && self.record.pool_member().is_none()
         {
             count(report);
         }

@@ -78,7 +78,7 @@ async fn recover(sandboxes: Arc<Sandboxes>, id: SandboxId, panics: u32) {
     }
     let action = if panics > RECOVERIES {
         RecoveryAction::End(Input::Kill(KillReason::Failed))
-    } else if record.membership().is_some() {
+    } else if record.pool_member().is_some() {
         RecoveryAction::End(Input::Kill(KillReason::Orphaned))
     } else {
         resolve(&record, found)
