@@ -152,13 +152,13 @@ impl IntoResponse for ApiError {
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
-    use shoal_core::ports::sandboxes::NoRoom;
+    use shoal_core::ports::sandboxes::QuotaExceeded;
 
     use super::*;
 
     #[tokio::test]
     async fn the_body_repeats_the_status_and_a_lasting_limit_is_told_at_once() {
-        let response = ApiError::from(NoRoom::Team(20)).into_response();
+        let response = ApiError::from(QuotaExceeded::Team(20)).into_response();
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers()[SHOULD_RETRY], "false");
         let body = response.into_body().collect().await.unwrap().to_bytes();

@@ -233,10 +233,10 @@ struct Counted {
     call: Call,
 }
 
-/// The body exceeds the limit.
+/// The bodies in flight exceed the limit.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no room for the body")]
-struct NoRoom;
+struct NoSpaceForBody;
 
 impl HttpBody for Counted {
     type Data = Bytes;
@@ -251,7 +251,7 @@ impl HttpBody for Counted {
             && let Some(data) = frame.data_ref()
             && !self.call.hold(data.len())
         {
-            return Poll::Ready(Some(Err(axum::Error::new(NoRoom))));
+            return Poll::Ready(Some(Err(axum::Error::new(NoSpaceForBody))));
         }
         Poll::Ready(frame)
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use shoal_core::quantity;
-use shoal_core::resources::{AskedResources, Mib, MilliCpu};
+use shoal_core::resources::{Mib, MilliCpu, RequestedResources};
 
 use crate::error::ApiError;
 
@@ -11,8 +11,8 @@ use crate::error::ApiError;
 pub(crate) fn limits(
     [least_cpu, most_cpu]: [Option<Value>; 2],
     [least_memory, most_memory]: [Option<Value>; 2],
-) -> Result<AskedResources, ApiError> {
-    Ok(AskedResources {
+) -> Result<RequestedResources, ApiError> {
+    Ok(RequestedResources {
         cpu: larger::<MilliCpu>(
             ("cpu", cpu("cpu", said(least_cpu))?),
             cpu("cpu_limit", said(most_cpu))?,
@@ -21,7 +21,7 @@ pub(crate) fn limits(
             ("memory", memory("memory", said(least_memory))?),
             memory("memory_limit", said(most_memory))?,
         )?,
-        ..AskedResources::default()
+        ..RequestedResources::default()
     })
 }
 

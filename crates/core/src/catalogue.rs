@@ -24,7 +24,7 @@ use serde_json::Value;
 
 pub use self::command::{Command, InvalidCommand};
 pub use self::entry::{
-    Entry, EntryName, EntryNetwork, EntryResources, InvalidEntryName, Kept, Kind,
+    Entry, EntryName, EntryNetwork, EntryResources, InvalidEntryName, Kind, PersistentContents,
 };
 pub use self::lint::Warning;
 use self::pattern::Pattern;

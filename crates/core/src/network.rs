@@ -3,7 +3,7 @@
 //! The rules are data, and [`Egress::allows`] defines their meaning. A driver turns the same data
 //! into packet filters, and a test compares the two.
 
-mod asked;
+mod requested;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ use std::str::FromStr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
-pub use self::asked::{AskedEgress, AskedNetwork};
+pub use self::requested::{RequestedEgress, RequestedNetwork};
 
 /// The maximum number of entries in a list of rules.
 pub const MAX_RULES: usize = 1024;

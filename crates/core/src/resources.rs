@@ -69,7 +69,7 @@ impl Default for Resources {
 
 /// Partial limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct AskedResources {
+pub struct RequestedResources {
     /// Processor time per second.
     pub cpu: Option<MilliCpu>,
     /// Memory.

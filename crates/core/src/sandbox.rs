@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::driver::StartReport;
 use crate::id::{BuildId, ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::image::ImageName;
-use crate::network::{AskedNetwork, NetworkPolicy};
+use crate::network::{NetworkPolicy, RequestedNetwork};
 use crate::pool::PoolMember;
 use crate::resources::{Mib, MilliCpu, Resources};
 use crate::snapshot::Contents;
@@ -86,7 +86,7 @@ pub struct SandboxSpec {
     pub network: NetworkPolicy,
     /// The template's network rules. Clones inherit them, but not the request's rules.
     #[serde(default)]
-    pub template_network: AskedNetwork,
+    pub template_network: RequestedNetwork,
     /// Whether envd requires its access token.
     pub secure: bool,
     /// The default contents of a pause or a snapshot.

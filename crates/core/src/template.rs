@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::build::{Made, StartCommand};
+use crate::build::{BuildOutput, StartCommand};
 use crate::clock::Timestamp;
 use crate::id::{BuildId, TeamId, TemplateId};
 use crate::image::ImageName;
@@ -346,7 +346,7 @@ impl Template {
 
     /// The same template in another of its builds.
     #[must_use]
-    pub fn as_built(&self, build: BuildId, resources: Resources, made: &Made) -> Self {
+    pub fn as_built(&self, build: BuildId, resources: Resources, made: &BuildOutput) -> Self {
         Self {
             build,
             resources,

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use shoal_core::auth::Principal;
-use shoal_core::build::{BuildLayer, BuildLogEntry, BuildRecord, BuildStatus, LogLevel, Made};
+use shoal_core::build::{
+    BuildLayer, BuildLogEntry, BuildOutput, BuildRecord, BuildStatus, LogLevel,
+};
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::detail::Chain;
 use shoal_core::id::{BuildId, SnapshotId, TeamId, TemplateId};
@@ -82,7 +84,7 @@ impl BuildRecords {
     }
 
     /// The output of a build, once it is ready.
-    pub(crate) fn made(&self, id: BuildId) -> Option<(Arc<BuildRecord>, Made)> {
+    pub(crate) fn made(&self, id: BuildId) -> Option<(Arc<BuildRecord>, BuildOutput)> {
         let record = self.get(id)?.record();
         let made = record.made.clone()?;
         Some((record, made))

@@ -50,8 +50,8 @@ pub use pool::{MemberView, PoolFault, PoolView};
 pub use recover::RecoverError;
 pub use resolve::{Explained, Meaning, Resolved};
 pub use sandboxes::{
-    Connected, Infeasible, ListFilter, ListOrder, NameError, NoRoom, Page, PageToken, Resize,
-    TimeoutTooLong, Use,
+    Connected, Infeasible, ListFilter, ListOrder, NameError, Page, PageToken, QuotaExceeded,
+    Resize, TimeoutTooLong, Use,
 };
 pub use shoal_core::ports::sandboxes::FORKS_MAX;
 pub use snapshots::{SnapshotError, SnapshotFilter, SnapshotNameError};

@@ -11,7 +11,7 @@ use shoal_core::driver::RuntimeInfo;
 use shoal_core::ports::create::{CreateError, SandboxRequest};
 use shoal_core::ports::resolve::{Meaning, Resolved};
 use shoal_core::ports::sandboxes::{RuntimeForbidden, SandboxError};
-use shoal_core::resources::{AskedResources, MilliCpu, Resources};
+use shoal_core::resources::{MilliCpu, RequestedResources, Resources};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxSpec, SnapshotOrigin};
 use shoal_core::template::{RuntimeName, Template};
 
@@ -215,7 +215,7 @@ fn snapshot_for(template: &Template, runtime: Option<&RuntimeName>) -> Option<Sn
 }
 
 /// `limits` with the values of the request. Those are refused when too large, never lowered.
-fn requested_over(limits: Resources, asked: &AskedResources) -> Resources {
+fn requested_over(limits: Resources, asked: &RequestedResources) -> Resources {
     Resources {
         cpu: asked.cpu.unwrap_or(limits.cpu),
         memory: asked.memory.unwrap_or(limits.memory),

@@ -50,7 +50,7 @@ use tokio::sync::oneshot;
 pub use self::connect::Connected;
 pub use self::list::{ListFilter, ListOrder, Page, PageToken};
 pub use self::names::NameError;
-pub use self::quota::NoRoom;
+pub use self::quota::QuotaExceeded;
 pub use self::resize::{Infeasible, Resize};
 pub(crate) use self::routes::EngineRoutes;
 pub use self::set_timeout::TimeoutTooLong;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::id::{BuildId, ExecutionId, TeamId, TemplateId};
-use shoal_core::network::{AskedNetwork, NetworkPolicy};
+use shoal_core::network::{NetworkPolicy, RequestedNetwork};
 use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec, TokenSalts};
 use shoal_core::snapshot::Contents;
@@ -59,7 +59,7 @@ pub fn record(id: &str) -> SandboxRecord {
                 endless: false,
             },
             network: NetworkPolicy::default(),
-            template_network: AskedNetwork::default(),
+            template_network: RequestedNetwork::default(),
             secure: true,
             persistent: Contents::Memory,
             cpu_ceiling: MilliCpu(8000),

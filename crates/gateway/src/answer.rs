@@ -36,7 +36,7 @@ pub(crate) enum Refusal {
     /// It is paused, and this caller may not wake it.
     MayNotWake,
     /// It is paused, and the quota of running sandboxes is used up.
-    NoRoom,
+    QuotaExceeded,
     /// An internal route of the daemon, with the requested path.
     Internal(String),
     /// A `CONNECT` that does not open a WebSocket.
@@ -69,7 +69,7 @@ impl Refusal {
             Self::Unknown | Self::Exhausted | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::NOT_FOUND,
             Self::Connect => StatusCode::NOT_IMPLEMENTED,
-            Self::TooMany(_) | Self::Share | Self::NoRoom => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany(_) | Self::Share | Self::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -99,7 +99,7 @@ impl Refusal {
             Self::MayNotWake => {
                 "The sandbox is paused, and only a valid access token resumes it".to_owned()
             }
-            Self::NoRoom => {
+            Self::QuotaExceeded => {
                 "The sandbox is paused, and your team has reached its limit of running sandboxes"
                     .to_owned()
             }

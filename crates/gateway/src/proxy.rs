@@ -339,7 +339,7 @@ impl Gateway {
         let woken = woken.await;
         woken.map_err(|error| match error {
             NotResumed::Gone => Refusal::NotFound,
-            NotResumed::Full(_) => Refusal::NoRoom,
+            NotResumed::Full(_) => Refusal::QuotaExceeded,
             NotResumed::Failed(_) => Refusal::Busy,
         })
     }

@@ -89,7 +89,7 @@ impl SandboxLayers {
             }
         }
         for directory in entries(&self.snapshots)? {
-            match saved::Manifest::read(&directory) {
+            match saved::SavedManifest::read(&directory) {
                 Ok(manifest) if uses(&manifest.layers) => {
                     let source = &manifest.source;
                     return Ok(Some(format!("a snapshot of sandbox {source}")));

@@ -43,7 +43,7 @@ const CONTROLLERS: [(Controller, &str); 5] = [
 
 /// Where a controller is mounted, and which cgroup version it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum Mount {
     V1(PathBuf),
     V2(PathBuf),
 }
@@ -51,7 +51,7 @@ enum Place {
 /// The controllers of this machine.
 #[derive(Debug, Clone)]
 pub struct Hierarchy {
-    places: BTreeMap<Controller, Place>,
+    places: BTreeMap<Controller, Mount>,
     /// All mounted hierarchies: OCI runtimes also make groups in hierarchies that we do not use.
     roots: Vec<PathBuf>,
     /// The path below which this installation's groups are, in each hierarchy.
@@ -67,7 +67,7 @@ fn weighed(cpu: MilliCpu, machine: MilliCpu) -> MilliCpu {
 /// One group: the same path in every hierarchy.
 #[derive(Debug, Clone)]
 pub struct Cgroup {
-    places: BTreeMap<Controller, Place>,
+    places: BTreeMap<Controller, Mount>,
     /// Its path in each hierarchy.
     all: Vec<PathBuf>,
 }
@@ -98,8 +98,8 @@ impl Hierarchy {
         let group = self.group(name);
         for place in group.places.values() {
             match place {
-                Place::V1(path) => fs::create_dir_all(path)?,
-                Place::V2(path) => {
+                Mount::V1(path) => fs::create_dir_all(path)?,
+                Mount::V2(path) => {
                     let root = self.v2_root();
                     files::delegate(&root, path)?;
                     fs::create_dir_all(path)?;
@@ -115,8 +115,8 @@ impl Hierarchy {
         let relative = self.parent.join(name);
         let places = self.places.iter().map(|(controller, place)| {
             let place = match place {
-                Place::V1(root) => Place::V1(root.join(&relative)),
-                Place::V2(root) => Place::V2(root.join(&relative)),
+                Mount::V1(root) => Mount::V1(root.join(&relative)),
+                Mount::V2(root) => Mount::V2(root.join(&relative)),
             };
             (*controller, place)
         });
@@ -172,12 +172,12 @@ impl Hierarchy {
         let v2 = self
             .places
             .values()
-            .find(|place| matches!(place, Place::V2(_)));
+            .find(|place| matches!(place, Mount::V2(_)));
         v2.map(|place| place.path().to_owned()).unwrap_or_default()
     }
 }
 
-impl Place {
+impl Mount {
     fn path(&self) -> &Path {
         match self {
             Self::V1(path) | Self::V2(path) => path,
@@ -217,12 +217,12 @@ impl Cgroup {
         let quota = u64::from(cpu.0) * CPU_PERIOD_MICROS / 1000;
         let weight = u64::from(weighed(cpu, machine::cpu()).0);
         match self.place(Controller::Cpu) {
-            Place::V1(path) => {
+            Mount::V1(path) => {
                 write(&path.join("cpu.cfs_period_us"), CPU_PERIOD_MICROS)?;
                 write(&path.join("cpu.cfs_quota_us"), quota)?;
                 write(&path.join("cpu.shares"), (weight * 1024 / 1000).max(2))
             }
-            Place::V2(path) => {
+            Mount::V2(path) => {
                 write(
                     &path.join("cpu.max"),
                     format!("{quota} {CPU_PERIOD_MICROS}"),
@@ -238,8 +238,8 @@ impl Cgroup {
     /// When the kernel refuses it, as it does below the current usage.
     pub fn set_memory(&self, memory: Mib) -> io::Result<()> {
         match self.place(Controller::Memory) {
-            Place::V1(path) => files::limit_memory_v1(path, memory.bytes()),
-            Place::V2(path) => {
+            Mount::V1(path) => files::limit_memory_v1(path, memory.bytes()),
+            Mount::V2(path) => {
                 let swap = path.join("memory.swap.max");
                 if swap.exists() {
                     write(&swap, 0)?;
@@ -252,8 +252,8 @@ impl Cgroup {
     /// How many of the group's processes the kernel has OOM-killed.
     pub fn oom_kills(&self) -> u64 {
         let file = match self.place(Controller::Memory) {
-            Place::V1(path) => path.join("memory.oom_control"),
-            Place::V2(path) => path.join("memory.events"),
+            Mount::V1(path) => path.join("memory.oom_control"),
+            Mount::V2(path) => path.join("memory.events"),
         };
         // A removed group has killed none.
         keyed(&file, "oom_kill").unwrap_or(0)
@@ -287,7 +287,7 @@ impl Cgroup {
             .try_for_each(|path| files::remove_tree(path))
     }
 
-    fn place(&self, controller: Controller) -> &Place {
+    fn place(&self, controller: Controller) -> &Mount {
         // `places` has every controller: detection fails when one is missing.
         self.places
             .get(&controller)
@@ -328,7 +328,7 @@ fn mounts(mountinfo: &str) -> impl Iterator<Item = CgroupMount<'_>> {
 fn places(
     mountinfo: &str,
     controllers: impl Fn(&Path) -> String,
-) -> io::Result<BTreeMap<Controller, Place>> {
+) -> io::Result<BTreeMap<Controller, Mount>> {
     let mut found = BTreeMap::new();
     for mount in mounts(mountinfo) {
         let point = Path::new(mount.point);
@@ -345,7 +345,7 @@ fn places(
         };
         for (controller, name) in CONTROLLERS {
             if offered.split_whitespace().any(|word| word == name) {
-                let place = if mount.is_v2 { Place::V2 } else { Place::V1 };
+                let place = if mount.is_v2 { Mount::V2 } else { Mount::V1 };
                 found
                     .entry(controller)
                     .or_insert_with(|| place(point.into()));

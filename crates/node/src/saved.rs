@@ -23,7 +23,7 @@ mod manifest;
 mod memory_file;
 
 pub use self::file_name::{FileName, InvalidFileName};
-pub use self::manifest::{Manifest, Parts, Stamp, Unreadable};
+pub use self::manifest::{Parts, SavedManifest, Stamp, Unreadable};
 pub use self::memory_file::{MemoryFile, open_named, open_plain};
 use crate::disk::Disk;
 use crate::exhausted::is_exhausted;
@@ -39,9 +39,9 @@ const BEGUN: &str = "begun";
 
 /// The directory of a saved sandbox, whether or not it exists yet.
 #[derive(Debug, Clone)]
-pub struct Place(PathBuf);
+pub struct SavedDirectory(PathBuf);
 
-impl Place {
+impl SavedDirectory {
     /// The directory of a paused sandbox.
     pub fn of_paused(disk: &Disk, id: &SandboxId) -> Self {
         Self(disk.paused().join(id.as_str()))
@@ -67,7 +67,7 @@ impl Place {
         self.0.join(FILES)
     }
 
-    /// Whether a run may have changed its files since [`Place::files`] was saved.
+    /// Whether a run may have changed its files since [`SavedDirectory::files`] was saved.
     pub fn is_begun(&self) -> bool {
         self.0.join(BEGUN).exists()
     }
@@ -95,7 +95,7 @@ impl Place {
         self.prepare_for(disk, None)
     }
 
-    /// Like [`Place::prepare`]; the contents count against the quota of `owner`.
+    /// Like [`SavedDirectory::prepare`]; the contents count against the quota of `owner`.
     ///
     /// # Errors
     /// When the disk is full.
@@ -107,14 +107,14 @@ impl Place {
     }
 
     /// Writes the manifest, syncs everything to disk, and renames the directory to `place`. The new
-    /// name survives a power failure only after [`Place::keep_name`].
+    /// name survives a power failure only after [`SavedDirectory::keep_name`].
     ///
     /// # Errors
     /// When the disk is full or fails; `place` does not exist then.
-    pub fn publish(&self, parts: Parts, disk: &Disk, place: &Self) -> io::Result<Manifest> {
+    pub fn publish(&self, parts: Parts, disk: &Disk, place: &Self) -> io::Result<SavedManifest> {
         early::start_writeback(&self.memory());
         let memory = self.read_memory(&parts)?;
-        let manifest = Manifest::new(parts, memory);
+        let manifest = SavedManifest::new(parts, memory);
         self.write(&manifest)?;
         disk.sync()?;
         fs::rename(&self.0, &place.0)?;
@@ -125,7 +125,7 @@ impl Place {
     ///
     /// # Errors
     /// When the disk is full or fails.
-    pub fn write(&self, manifest: &Manifest) -> io::Result<()> {
+    pub fn write(&self, manifest: &SavedManifest) -> io::Result<()> {
         fs::write(self.0.join(FILE), serde_json::to_vec_pretty(manifest)?)
     }
 
@@ -228,7 +228,7 @@ pub fn show_whole(all: &Path, disk: &Disk) -> io::Result<()> {
         if path.extension().is_none_or(|suffix| suffix != "new") {
             continue;
         }
-        let whole = match Manifest::read(&path).and_then(|manifest| manifest.verify(&path)) {
+        let whole = match SavedManifest::read(&path).and_then(|manifest| manifest.verify(&path)) {
             Ok(()) => true,
             // An I/O error that may pass does not mean that the save is damaged.
             Err(Unreadable::Disk(error)) if is_exhausted(&error) => return Err(error),
@@ -237,7 +237,7 @@ pub fn show_whole(all: &Path, disk: &Disk) -> io::Result<()> {
         let place = path.with_extension("");
         if whole && !place.exists() {
             disk.sync()?;
-            Place(path).show(&Place(place))?;
+            SavedDirectory(path).show(&SavedDirectory(place))?;
         }
     }
     Ok(())

@@ -79,7 +79,7 @@ impl Head {
 pub(crate) fn write_head<W: io::Write>(
     archive: &mut Archive<W>,
     head: &Head,
-    manifest: &shoal_node::saved::Manifest,
+    manifest: &shoal_node::saved::SavedManifest,
 ) -> io::Result<()> {
     archive.small(EXPORT, &serde_json::to_vec_pretty(head)?)?;
     archive.small(MANIFEST, &serde_json::to_vec_pretty(manifest)?)

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 use shoal_core::auth::Principal;
-use shoal_core::network::{AddressRange, AskedNetwork, Egress, InvalidRule, MAX_RULES};
+use shoal_core::network::{AddressRange, Egress, InvalidRule, MAX_RULES, RequestedNetwork};
 
 use super::sandbox_id;
 use crate::backend::Backend;
@@ -64,13 +64,13 @@ impl NetworkBody {
     }
 
     /// The partial network policy.
-    pub(crate) fn asked(&self, internet: Option<bool>) -> Result<AskedNetwork, ApiError> {
+    pub(crate) fn asked(&self, internet: Option<bool>) -> Result<RequestedNetwork, ApiError> {
         let mask = self
             .mask_request_host
             .as_deref()
             .filter(|mask| !mask.is_empty());
         let egress = self.egress(internet)?;
-        Ok(AskedNetwork {
+        Ok(RequestedNetwork {
             said_open: egress.internet == Some(true),
             egress: egress.into(),
             allow_public_traffic: self.allow_public_traffic,

@@ -10,7 +10,7 @@ use shoal_core::ports::access::{KeyError, TeamError};
 use shoal_core::ports::builds::{BuildError, BuiltinError};
 use shoal_core::ports::catalogue::CatalogueError;
 use shoal_core::ports::inside::InsideError;
-use shoal_core::ports::sandboxes::{NoRoom, RuntimeForbidden, SandboxError, TimeoutTooLong};
+use shoal_core::ports::sandboxes::{QuotaExceeded, RuntimeForbidden, SandboxError, TimeoutTooLong};
 use shoal_core::ports::snapshots::{SnapshotError, SnapshotNameError, TakeError};
 use shoal_core::ports::templates::{CreateTemplateError, TagError, TemplateError};
 use shoal_core::store::StoreError;
@@ -158,14 +158,14 @@ impl From<TeamError> for ApiError {
     }
 }
 
-impl From<NoRoom> for ApiError {
-    fn from(full: NoRoom) -> Self {
+impl From<QuotaExceeded> for ApiError {
+    fn from(full: QuotaExceeded) -> Self {
         let message = full.to_string();
         match full {
-            NoRoom::Team(_) | NoRoom::Cpu { .. } | NoRoom::Memory { .. } => {
+            QuotaExceeded::Team(_) | QuotaExceeded::Cpu { .. } | QuotaExceeded::Memory { .. } => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, message)
             }
-            NoRoom::Installation(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+            QuotaExceeded::Installation(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
                 .with_code("sandbox_capacity_unavailable"),
         }
     }

@@ -77,7 +77,7 @@ const COPY_FLAGS: [Allowed; 9] = [
 ];
 
 /// The options of a `COPY`.
-struct Said {
+struct CopyOptions {
     dest: String,
     owner: String,
     mode: String,
@@ -118,7 +118,7 @@ impl Builder {
         dest: &str,
         sources: usize,
         around: &Around<'_>,
-    ) -> Result<Said, Problem> {
+    ) -> Result<CopyOptions, Problem> {
         let mut dest = self.word(instruction, dest, around)?;
         if dest.is_empty() {
             return Err(instruction.problem("where the files go to comes out empty"));
@@ -130,7 +130,7 @@ impl Builder {
             let problem = instruction.problem(format!("several files cannot become {dest}"));
             return Err(problem.with_hint(format!("A directory ends with a slash: {dest}/")));
         }
-        let mut said = Said {
+        let mut said = CopyOptions {
             dest,
             owner: OWNER.to_owned(),
             mode: String::new(),
@@ -206,7 +206,7 @@ impl Builder {
         })
     }
 
-    fn copy_files(&mut self, instruction: &Instruction, said: Said, sources: Vec<Source>) {
+    fn copy_files(&mut self, instruction: &Instruction, said: CopyOptions, sources: Vec<Source>) {
         let shown = sources.iter().map(|source| match source {
             Source::Path(path) => path.as_str(),
             Source::Inline { name, .. } => name.as_str(),
@@ -234,7 +234,7 @@ impl Builder {
         &mut self,
         instruction: &Instruction,
         from: &str,
-        said: &Said,
+        said: &CopyOptions,
         sources: Vec<Source>,
         around: &Around<'_>,
     ) -> Result<(), Problem> {

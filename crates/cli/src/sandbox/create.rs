@@ -80,7 +80,7 @@ pub(super) struct Options {
 }
 
 #[derive(Debug, Deserialize)]
-struct Made {
+struct CreatedSandbox {
     #[serde(rename = "sandboxID")]
     id: String,
     #[serde(default)]
@@ -139,7 +139,7 @@ async fn make(server: &Connection, template: &str, options: Options) -> Result<V
     }
 }
 
-fn read(answer: Value) -> Result<Made, Failure> {
+fn read(answer: Value) -> Result<CreatedSandbox, Failure> {
     serde_json::from_value(answer)
         .map_err(|error| Failure::new(Kind::Server, format!("unexpected answer: {error}")))
 }

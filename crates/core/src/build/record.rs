@@ -104,7 +104,7 @@ impl BuildFailure {
 
 /// The result of a build: how its sandboxes start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made {
+pub struct BuildOutput {
     /// The base image.
     pub image: ImageName,
     /// The OCI runtime of the saved memory.
@@ -198,7 +198,7 @@ pub struct BuildRecord {
     pub failure: Option<BuildFailure>,
     /// The result.
     #[serde(default)]
-    pub made: Option<Made>,
+    pub made: Option<BuildOutput>,
     /// When it was announced.
     pub created_at: Timestamp,
     /// When it last changed.

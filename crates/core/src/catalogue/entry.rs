@@ -11,7 +11,7 @@ use super::command::{self, Command, quoted};
 use super::pool::Pool;
 use crate::build::StartCommand;
 use crate::id::TemplateId;
-use crate::network::{AddressRange, AskedEgress, AskedNetwork, HostMask};
+use crate::network::{AddressRange, HostMask, RequestedEgress, RequestedNetwork};
 use crate::quantity::{CpuQuantity, MemoryQuantity};
 use crate::resources::{Mib, MilliCpu};
 use crate::snapshot::Contents;
@@ -148,9 +148,9 @@ pub struct EntryNetwork {
 impl EntryNetwork {
     /// The same as a partial network policy.
     #[must_use]
-    pub fn asked(&self) -> AskedNetwork {
-        AskedNetwork {
-            egress: AskedEgress {
+    pub fn asked(&self) -> RequestedNetwork {
+        RequestedNetwork {
+            egress: RequestedEgress {
                 internet: self.allow_internet_access,
                 allow: self.allow_out.clone(),
                 deny: self.deny_out.clone(),
@@ -166,12 +166,12 @@ impl EntryNetwork {
 /// The contents of a pause or a snapshot, as OpenKruise's list: `["memory", "filesystem"]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
-pub struct Kept {
+pub struct PersistentContents {
     words: Vec<String>,
     contents: Contents,
 }
 
-impl Kept {
+impl PersistentContents {
     /// The contents.
     #[must_use]
     pub fn contents(&self) -> Contents {
@@ -179,7 +179,7 @@ impl Kept {
     }
 }
 
-impl TryFrom<Vec<String>> for Kept {
+impl TryFrom<Vec<String>> for PersistentContents {
     type Error = crate::snapshot::InvalidContents;
 
     fn try_from(words: Vec<String>) -> Result<Self, Self::Error> {
@@ -188,8 +188,8 @@ impl TryFrom<Vec<String>> for Kept {
     }
 }
 
-impl From<Kept> for Vec<String> {
-    fn from(kept: Kept) -> Self {
+impl From<PersistentContents> for Vec<String> {
+    fn from(kept: PersistentContents) -> Self {
         kept.words
     }
 }
@@ -240,7 +240,7 @@ pub struct Entry {
     pub runtime: Option<RuntimeName>,
     /// The default contents of a pause or a snapshot (OpenKruise's `persistentContents`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub persistent_contents: Option<Kept>,
+    pub persistent_contents: Option<PersistentContents>,
     /// Environment of every process (ours). Overrides the image's; a request's overrides it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,

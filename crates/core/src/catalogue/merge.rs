@@ -7,9 +7,11 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 pub use self::rows::Row;
-use super::entry::{Entry, EntryNetwork, EntryResources, Kept};
+use super::entry::{Entry, EntryNetwork, EntryResources, PersistentContents};
 use crate::image::Image;
-use crate::network::{AddressRange, AskedEgress, AskedNetwork, Egress, HostMask, NetworkPolicy};
+use crate::network::{
+    AddressRange, Egress, HostMask, NetworkPolicy, RequestedEgress, RequestedNetwork,
+};
 use crate::resources::{Mib, MilliCpu, Resources};
 use crate::snapshot::Contents;
 use crate::template::{RuntimeName, Template};
@@ -73,7 +75,7 @@ pub struct SettingsLayer {
     /// The contents of a pause or a snapshot.
     pub persistent: Option<Contents>,
     /// Its network.
-    pub network: AskedNetwork,
+    pub network: RequestedNetwork,
     /// Environment of every process.
     pub env: BTreeMap<String, String>,
     /// Labels.
@@ -105,7 +107,10 @@ impl From<&Entry> for SettingsLayer {
             runtime: entry.runtime.clone(),
             user: entry.user.clone(),
             workdir: entry.workdir.clone(),
-            persistent: entry.persistent_contents.as_ref().map(Kept::contents),
+            persistent: entry
+                .persistent_contents
+                .as_ref()
+                .map(PersistentContents::contents),
             network: entry
                 .network
                 .as_ref()
@@ -299,12 +304,12 @@ impl Merged {
 
     /// The network values that a layer set, without defaults.
     #[must_use]
-    pub fn said_network(&self) -> AskedNetwork {
+    pub fn said_network(&self) -> RequestedNetwork {
         fn said<T: Clone>(value: &Sourced<T>) -> Option<T> {
             (value.from != Source::Default).then(|| value.value.clone())
         }
-        AskedNetwork {
-            egress: AskedEgress {
+        RequestedNetwork {
+            egress: RequestedEgress {
                 internet: said(&self.egress.internet).flatten(),
                 allow: said(&self.egress.allow),
                 deny: said(&self.egress.deny),

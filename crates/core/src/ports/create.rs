@@ -8,14 +8,16 @@ use std::time::Duration;
 use crate::catalogue::merge::SettingsLayer;
 use crate::driver::DriverError;
 use crate::image::{ImageError, ImageName};
-use crate::network::{AskedNetwork, InvalidRule};
+use crate::network::{InvalidRule, RequestedNetwork};
 use crate::ports::NoEntropy;
 use crate::ports::builds::BuiltinError;
 use crate::ports::inside::InsideError;
 use crate::ports::resolve::Resolved;
-use crate::ports::sandboxes::{NameError, NoRoom, RuntimeForbidden, SandboxError, TimeoutTooLong};
+use crate::ports::sandboxes::{
+    NameError, QuotaExceeded, RuntimeForbidden, SandboxError, TimeoutTooLong,
+};
 use crate::ports::templates::TemplateError;
-use crate::resources::{AskedResources, InvalidResources, MilliCpu, Resources};
+use crate::resources::{InvalidResources, MilliCpu, RequestedResources, Resources};
 use crate::sandbox::{OnTimeout, SandboxRecord};
 use crate::store::StoreError;
 use crate::template::{RuntimeName, TemplateKey, TemplateName};
@@ -40,7 +42,7 @@ pub struct SandboxRequest {
     /// Whether the daemon inside requires its token.
     pub secure: bool,
     /// Its network, over that of the template.
-    pub network: AskedNetwork,
+    pub network: RequestedNetwork,
     /// The user's labels, over those of the template.
     pub metadata: BTreeMap<String, String>,
     /// The working directory of commands, over that of the template.
@@ -52,7 +54,7 @@ pub struct SandboxRequest {
     /// The OCI runtime, over that of the template.
     pub runtime: Option<RuntimeName>,
     /// Limits, over those of the template.
-    pub resources: AskedResources,
+    pub resources: RequestedResources,
     /// Limits to put in force in place, once it runs.
     pub resize: Option<ResizeCreated>,
 }
@@ -79,13 +81,13 @@ impl SandboxRequest {
             auto_resume: false,
             keep_memory: true,
             secure: true,
-            network: AskedNetwork::default(),
+            network: RequestedNetwork::default(),
             metadata: BTreeMap::new(),
             workdir: None,
             port: None,
             env: BTreeMap::new(),
             runtime: None,
-            resources: AskedResources::default(),
+            resources: RequestedResources::default(),
             resize: None,
         }
     }
@@ -93,7 +95,7 @@ impl SandboxRequest {
     /// The values that a template may set too, as the topmost layer of a merge.
     #[must_use]
     pub fn layer(&self) -> SettingsLayer {
-        let AskedResources {
+        let RequestedResources {
             cpu,
             memory,
             disk,
@@ -243,7 +245,7 @@ pub enum CreateError {
     Name(#[from] NameError),
     /// A limit on sandboxes is reached.
     #[error(transparent)]
-    Full(#[from] NoRoom),
+    Full(#[from] QuotaExceeded),
     /// The idempotency key was used for another request.
     #[error("the idempotency key was used for another request")]
     IdempotencyMismatch,

@@ -81,7 +81,7 @@ pub struct TimeoutTooLong {
 
 /// A limit on sandboxes is reached. Paused sandboxes do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoRoom {
+pub enum QuotaExceeded {
     /// The number of sandboxes of the team.
     #[error("you have reached the limit of {0} sandboxes at once")]
     Team(usize),
@@ -164,7 +164,7 @@ pub enum SandboxError {
     TimeoutTooLong(#[from] TimeoutTooLong),
     /// A limit on sandboxes is reached.
     #[error(transparent)]
-    Full(#[from] NoRoom),
+    Full(#[from] QuotaExceeded),
     /// The daemon inside does not answer, and the request asks for a healthy one.
     #[error("the sandbox is not healthy: {0}")]
     Unresponsive(InsideError),

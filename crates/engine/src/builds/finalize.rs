@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use shoal_core::build::{BuildFailure, BuildState, LogLevel, Made, Part, Plan, StartCommand};
+use shoal_core::build::{
+    BuildFailure, BuildOutput, BuildState, LogLevel, Part, Plan, StartCommand,
+};
 use shoal_core::sandbox::{SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 
@@ -23,7 +25,11 @@ const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 
 impl Run<'_> {
     /// Turns the result of the last stage into the output of the build.
-    pub(super) async fn finish(&self, base: StageBase, plan: &Plan) -> Result<Made, BuildFailure> {
+    pub(super) async fn finish(
+        &self,
+        base: StageBase,
+        plan: &Plan,
+    ) -> Result<BuildOutput, BuildFailure> {
         let at = BuildLocation {
             part: Part::Finalize,
             line: None,
@@ -71,7 +77,7 @@ impl Run<'_> {
             .filter_map(|name| Some((name.clone(), set_by_steps.get(name)?.clone())));
         let mut env = spec.env;
         env.extend(kept);
-        Ok(Made {
+        Ok(BuildOutput {
             image: spec.image,
             runtime: runtime.map(|info| info.name),
             user: spec.user,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use shoal_core::auth::Principal;
 use shoal_core::build::{
-    Action, BuildFailure, BuildLayer, BuildRecord, BuildState, BuildStatus, LogLevel, Made, Part,
-    Plan, Source, Stage, StartCommand, Step,
+    Action, BuildFailure, BuildLayer, BuildOutput, BuildRecord, BuildState, BuildStatus, LogLevel,
+    Part, Plan, Source, Stage, StartCommand, Step,
 };
 use shoal_core::detail::Chain;
 use shoal_core::id::TeamId;
@@ -89,7 +89,7 @@ impl Builds {
         principal: &Principal,
         build: &Build,
         plan: Plan,
-    ) -> Result<Made, BuildFailure> {
+    ) -> Result<BuildOutput, BuildFailure> {
         let at = BuildLocation {
             part: Part::Base,
             line: None,
@@ -133,7 +133,7 @@ impl Builds {
         &self,
         principal: &Principal,
         build: &Build,
-        made: Made,
+        made: BuildOutput,
     ) -> Result<(), StoreError> {
         let changing = self.parts.records.changing.lock().await;
         let with = BuildRecord {

@@ -11,7 +11,7 @@ use shoal_core::pool::{PoolMember, PoolPhase};
 use shoal_core::ports::create::{CreateError, SandboxRequest};
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::ports::templates::TemplateError;
-use shoal_core::resources::AskedResources;
+use shoal_core::resources::RequestedResources;
 use shoal_core::sandbox::{Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::state::KillReason;
 use shoal_core::template::TemplateKey;
@@ -271,10 +271,10 @@ fn member_of(entry: &Entry, pool: &Pool) -> Result<SandboxRequest, MemberError> 
     let key = key.map_err(|error| CreateError::from(TemplateError::from(error)))?;
     let limits = pool.resources.as_ref();
     Ok(SandboxRequest {
-        resources: AskedResources {
+        resources: RequestedResources {
             cpu: limits.and_then(EntryResources::most_cpu),
             memory: limits.and_then(EntryResources::most_memory),
-            ..AskedResources::default()
+            ..RequestedResources::default()
         },
         ..SandboxRequest::of(key)
     })

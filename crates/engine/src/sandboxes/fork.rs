@@ -7,7 +7,7 @@ use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::detail::Chain;
 use shoal_core::id::SnapshotId;
 use shoal_core::ports::create::{CreateError, Created};
-use shoal_core::ports::sandboxes::{FORKS_MAX, NoRoom, SandboxError};
+use shoal_core::ports::sandboxes::{FORKS_MAX, QuotaExceeded, SandboxError};
 use shoal_core::sandbox::{Lifecycle, NAME_KEY, SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 
@@ -43,7 +43,7 @@ impl Sandboxes {
         if let Some(most) = self.access.limits_of(principal.team).sandboxes {
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             if count > most {
-                return Err(NoRoom::Team(most).into());
+                return Err(QuotaExceeded::Team(most).into());
             }
         }
         let most = self.forks_max();

@@ -11,13 +11,13 @@ use shoal_core::sandbox::{NAME_KEY, SandboxName, SandboxRecord};
 /// The team and the name.
 type Key = (TeamId, String);
 
-type Kept = Arc<Mutex<HashSet<Key>>>;
+type ReservedNames = Arc<Mutex<HashSet<Key>>>;
 
 /// The names of sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     /// The names of sandboxes that are about to exist.
-    kept: Kept,
+    reserved: ReservedNames,
     /// The names that requests gave. An entry may be out of date: readers compare it with the record.
     given: RwLock<HashMap<Key, SandboxId>>,
 }
@@ -49,14 +49,14 @@ impl Names {
         name: &SandboxName,
         taken: impl FnOnce() -> bool,
     ) -> Result<NameReservation, NameError> {
-        let mut kept = self.kept.lock();
+        let mut reserved = self.reserved.lock();
         let key = (team, name.as_str().to_owned());
-        if kept.contains(&key) || taken() {
+        if reserved.contains(&key) || taken() {
             return Err(NameError::Taken(name.to_string()));
         }
-        kept.insert(key.clone());
+        reserved.insert(key.clone());
         Ok(NameReservation {
-            kept: self.kept.clone(),
+            reserved: self.reserved.clone(),
             name: key,
         })
     }
@@ -65,12 +65,12 @@ impl Names {
 /// A reserved name.
 #[derive(Debug)]
 pub(crate) struct NameReservation {
-    kept: Kept,
+    reserved: ReservedNames,
     name: Key,
 }
 
 impl Drop for NameReservation {
     fn drop(&mut self) {
-        self.kept.lock().remove(&self.name);
+        self.reserved.lock().remove(&self.name);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_core::id::TeamId;
-pub use shoal_core::ports::sandboxes::NoRoom;
+pub use shoal_core::ports::sandboxes::QuotaExceeded;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::sandbox::SandboxRecord;
 

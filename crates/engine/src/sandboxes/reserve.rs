@@ -4,13 +4,17 @@ use shoal_core::id::TeamId;
 use shoal_core::resources::{Mib, MilliCpu};
 
 use super::Sandboxes;
-use super::quota::{Load, NoRoom, QuotaReservation, Reservations, TeamReservations};
+use super::quota::{Load, QuotaExceeded, QuotaReservation, Reservations, TeamReservations};
 use crate::access::owner_of_members;
 
 impl Sandboxes {
     /// Reserves a new sandbox of `team` with this load. The registry counts the sandbox before the
     /// reservation is dropped.
-    pub(crate) fn reserve_new(&self, team: TeamId, load: Load) -> Result<QuotaReservation, NoRoom> {
+    pub(crate) fn reserve_new(
+        &self,
+        team: TeamId,
+        load: Load,
+    ) -> Result<QuotaReservation, QuotaExceeded> {
         self.reserve(team, Some(load), Some(self.limits.sandboxes))
     }
 
@@ -19,12 +23,12 @@ impl Sandboxes {
         &self,
         team: TeamId,
         load: Load,
-    ) -> Result<QuotaReservation, NoRoom> {
+    ) -> Result<QuotaReservation, QuotaExceeded> {
         self.reserve(team, Some(load), None)
     }
 
     /// Reserves a new pool member, which counts for no team.
-    pub(crate) fn reserve_member(&self) -> Result<QuotaReservation, NoRoom> {
+    pub(crate) fn reserve_member(&self) -> Result<QuotaReservation, QuotaExceeded> {
         self.reserve(owner_of_members(), None, Some(self.limits.sandboxes))
     }
 
@@ -34,7 +38,7 @@ impl Sandboxes {
         team: TeamId,
         more: Load,
         free: Load,
-    ) -> Result<QuotaReservation, NoRoom> {
+    ) -> Result<QuotaReservation, QuotaExceeded> {
         let mut reservations = self.reservations.lock();
         self.must_have_left(&reservations, team, free)?;
         let kept = TeamReservations {
@@ -56,7 +60,7 @@ impl Sandboxes {
         reservations: &Reservations,
         team: TeamId,
         asked: Load,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), QuotaExceeded> {
         let limits = self.access.limits_of(team);
         let kept = reservations.by_team.get(&team).copied().unwrap_or_default();
         let taken = self.registry.load_of(team).and(kept.load);
@@ -64,14 +68,14 @@ impl Sandboxes {
             let left = MilliCpu(limit.0.saturating_sub(taken.cpu.0));
             if asked.cpu > left {
                 let asked = asked.cpu;
-                return Err(NoRoom::Cpu { asked, left });
+                return Err(QuotaExceeded::Cpu { asked, left });
             }
         }
         if let Some(limit) = limits.memory {
             let left = Mib(limit.0.saturating_sub(taken.memory.0));
             if asked.memory > left {
                 let asked = asked.memory;
-                return Err(NoRoom::Memory { asked, left, limit });
+                return Err(QuotaExceeded::Memory { asked, left, limit });
             }
         }
         Ok(())
@@ -84,7 +88,7 @@ impl Sandboxes {
         team: TeamId,
         load: Option<Load>,
         in_all: Option<usize>,
-    ) -> Result<QuotaReservation, NoRoom> {
+    ) -> Result<QuotaReservation, QuotaExceeded> {
         let mut reservations = self.reservations.lock();
         let (all, of_team) = self.registry.count(team);
         let kept = reservations.by_team.get(&team).copied().unwrap_or_default();
@@ -92,13 +96,13 @@ impl Sandboxes {
             let most = self.access.limits_of(team).sandboxes;
             let most = most.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
             if let Some(most) = most.filter(|most| of_team + kept.sandboxes >= *most) {
-                return Err(NoRoom::Team(most));
+                return Err(QuotaExceeded::Team(most));
             }
             self.must_have_left(&reservations, team, load)?;
         }
         let all = all + reservations.new;
         if let Some(most) = in_all.filter(|most| all >= *most) {
-            return Err(NoRoom::Installation(most));
+            return Err(QuotaExceeded::Installation(most));
         }
         let kept = TeamReservations {
             sandboxes: 1,
@@ -135,6 +139,6 @@ mod tests {
         let _members = [room(owner_of_members()), room(owner_of_members())].map(Result::unwrap);
         let team = TeamId::from_entropy([9; 16]);
         let _one = room(team).unwrap();
-        assert_eq!(room(team).err(), Some(NoRoom::Team(1)));
+        assert_eq!(room(team).err(), Some(QuotaExceeded::Team(1)));
     }
 }

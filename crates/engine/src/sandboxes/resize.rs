@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::Sandboxes;
 use super::command::Command;
-use super::quota::{Load, NoRoom, QuotaReservation};
+use super::quota::{Load, QuotaExceeded, QuotaReservation};
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
@@ -102,17 +102,17 @@ impl Sandboxes {
         }
         let room = self.reserve_more(team, more, wanted.beyond(counted));
         room.map(Some).map_err(|full| match full {
-            NoRoom::Memory { left, .. } => Infeasible::Team {
+            QuotaExceeded::Memory { left, .. } => Infeasible::Team {
                 what: "memory",
                 asked: wanted.memory.to_string(),
                 left: Mib(left.0.saturating_add(counted.memory.0)).to_string(),
             },
-            NoRoom::Cpu { left, .. } => Infeasible::Team {
+            QuotaExceeded::Cpu { left, .. } => Infeasible::Team {
                 what: "cpu",
                 asked: wanted.cpu.to_string(),
                 left: MilliCpu(left.0.saturating_add(counted.cpu.0)).to_string(),
             },
-            NoRoom::Team(_) | NoRoom::Installation(_) => Infeasible::Team {
+            QuotaExceeded::Team(_) | QuotaExceeded::Installation(_) => Infeasible::Team {
                 what: "sandboxes",
                 asked: "more".to_owned(),
                 left: "none".to_owned(),

@@ -4,7 +4,7 @@ use shoal_core::auth::Principal;
 use shoal_core::driver::DiskAccounts;
 use shoal_core::id::TeamId;
 use shoal_core::limits::{NotGranted, TeamLimits};
-use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};
+use shoal_core::resources::{Mib, MilliCpu, RequestedResources, Resources};
 use shoal_engine::{
     AllowedRuntimes, BuildError, BuildRequest, Infeasible, NewSnapshot, Resize, RuntimeForbidden,
     TakeError, TeamError,
@@ -119,9 +119,9 @@ async fn one_sandbox_has_no_more_than_the_operator_allows_however_it_is_asked_fo
     let id = fixture.create().await;
     assert_eq!(fixture.driver.resources(&id).unwrap().disk, Mib(512));
     let asked = SandboxRequest {
-        resources: AskedResources {
+        resources: RequestedResources {
             memory: Some(Mib(2049)),
-            ..AskedResources::default()
+            ..RequestedResources::default()
         },
         ..new("base")
     };
@@ -157,7 +157,7 @@ async fn a_team_has_so_much_memory_in_all_and_the_others_go_on() {
     let ids = [fixture.create().await, fixture.create().await];
     let refused = engine.create(&fixture.me, new("base"), None).await;
     let refused = refused.unwrap_err();
-    let left = NoRoom::Memory {
+    let left = QuotaExceeded::Memory {
         asked: Mib(1024),
         left: Mib(0),
         limit: Mib(2048),
@@ -185,7 +185,7 @@ async fn a_team_has_so_much_memory_in_all_and_the_others_go_on() {
     let resumed = engine.resume(&permit, Duration::from_secs(60), true).await;
     let refused = resumed.unwrap_err();
     assert!(
-        matches!(refused, SandboxError::Full(NoRoom::Memory { .. })),
+        matches!(refused, SandboxError::Full(QuotaExceeded::Memory { .. })),
         "{refused}"
     );
 }
@@ -240,7 +240,7 @@ async fn a_team_has_limits_of_its_own_that_only_an_admin_sets_and_a_restart_keep
         .unwrap();
     let refused = engine.create(me, new("base"), None).await.unwrap_err();
     assert!(
-        matches!(refused, CreateError::Full(NoRoom::Team(1))),
+        matches!(refused, CreateError::Full(QuotaExceeded::Team(1))),
         "{refused}"
     );
     let seen = engine.teams(&fixture.plain()).await.unwrap();
@@ -255,7 +255,7 @@ async fn a_team_has_limits_of_its_own_that_only_an_admin_sets_and_a_restart_keep
     let again = engine_on(directory, &fixture.driver, &fixture.clock, |_| {}).await;
     let refused = again.create(me, new("base"), None).await.unwrap_err();
     assert!(
-        matches!(refused, CreateError::Full(NoRoom::Team(1))),
+        matches!(refused, CreateError::Full(QuotaExceeded::Team(1))),
         "{refused}"
     );
 }

@@ -4,8 +4,8 @@ use serde_json::json;
 use shoal_core::build::{Base, BuildStatus, Plan, Stage};
 use shoal_core::catalogue::merge::Source;
 use shoal_core::image::{ImageError, ImageName, RegistryAuth};
-use shoal_core::network::{AskedEgress, AskedNetwork};
-use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};
+use shoal_core::network::{RequestedEgress, RequestedNetwork};
+use shoal_core::resources::{Mib, MilliCpu, RequestedResources, Resources};
 use shoal_core::sandbox::{SandboxRecord, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 use shoal_core::template::TemplateKey;
@@ -165,18 +165,18 @@ async fn a_sandbox_of_an_entry_is_what_the_entry_says_over_its_image() {
         .await;
     let new = SandboxRequest {
         metadata: BTreeMap::from([("own".to_owned(), "request".to_owned())]),
-        resources: AskedResources {
+        resources: RequestedResources {
             cpu: Some(MilliCpu(500)),
-            ..AskedResources::default()
+            ..RequestedResources::default()
         },
         secure: false,
-        network: AskedNetwork {
+        network: RequestedNetwork {
             said_open: true,
-            egress: AskedEgress {
+            egress: RequestedEgress {
                 dns_servers: Some(vec![[9, 9, 9, 9].into()]),
-                ..AskedEgress::default()
+                ..RequestedEgress::default()
             },
-            ..AskedNetwork::default()
+            ..RequestedNetwork::default()
         },
         ..SandboxRequest::of("Code".parse::<TemplateKey>().unwrap())
     };
@@ -219,15 +219,15 @@ async fn what_an_entry_says_of_the_network_counts_for_clones_and_what_a_request_
     let mut closed = of("closed");
     closed["network"] = json!({"allowInternetAccess": false, "allowPublicTraffic": false});
     fixture.put(json!([closed, of("open")])).await;
-    let unasked = AskedNetwork::default();
-    let asked = AskedNetwork {
-        egress: AskedEgress {
+    let unasked = RequestedNetwork::default();
+    let asked = RequestedNetwork {
+        egress: RequestedEgress {
             internet: Some(false),
-            ..AskedEgress::default()
+            ..RequestedEgress::default()
         },
-        ..AskedNetwork::default()
+        ..RequestedNetwork::default()
     };
-    let sees = async |key: &TemplateKey, network: &AskedNetwork| {
+    let sees = async |key: &TemplateKey, network: &RequestedNetwork| {
         let new = SandboxRequest {
             network: network.clone(),
             ..SandboxRequest::of(key.clone())

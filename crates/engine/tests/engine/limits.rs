@@ -1,7 +1,7 @@
 //! Limits that change at once, that a crash leaves half changed, and that a team may have together.
 
 use shoal_core::limits::{Bounds, reserve};
-use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};
+use shoal_core::resources::{Mib, MilliCpu, RequestedResources, Resources};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::State;
 use shoal_core::store::SandboxStore;
@@ -199,7 +199,7 @@ async fn no_sandbox_is_made_forked_or_resumed_beyond_what_its_team_may_have() {
     assert!(
         matches!(
             refused,
-            CreateError::Full(NoRoom::Cpu {
+            CreateError::Full(QuotaExceeded::Cpu {
                 asked: MilliCpu(2000),
                 left: MilliCpu(0)
             })
@@ -209,7 +209,7 @@ async fn no_sandbox_is_made_forked_or_resumed_beyond_what_its_team_may_have() {
     let refused = engine.resume(&permit, Duration::from_secs(60), true).await;
     let refused = refused.unwrap_err();
     assert!(
-        matches!(refused, SandboxError::Full(NoRoom::Cpu { .. })),
+        matches!(refused, SandboxError::Full(QuotaExceeded::Cpu { .. })),
         "{refused}"
     );
     engine.kill(&other).await.unwrap();
@@ -226,10 +226,10 @@ async fn nobody_is_given_more_than_there_is_or_than_the_template_allows() {
         Mib(machine.memory.0 - reserve(machine.memory).0),
     );
     let asked = async |cpu: Option<MilliCpu>, memory: Option<Mib>, template: &str| {
-        let resources = AskedResources {
+        let resources = RequestedResources {
             cpu,
             memory,
-            ..AskedResources::default()
+            ..RequestedResources::default()
         };
         let new = SandboxRequest {
             resources,
@@ -271,7 +271,7 @@ async fn two_who_ask_at_once_do_not_both_have_what_there_is_for_one() {
     let by_quota = matches!(
         refused,
         CreateError::Sandbox(SandboxError::Infeasible(Infeasible::Team { .. }))
-            | CreateError::Full(NoRoom::Cpu { .. })
+            | CreateError::Full(QuotaExceeded::Cpu { .. })
     );
     assert!(by_quota, "{refused}");
     assert_eq!(fixture.driver.sandboxes().len(), 1);
@@ -323,7 +323,7 @@ async fn a_hundred_members_of_a_fork_run_or_as_many_as_there_is_room_for() {
         for one in failed {
             let full = one.unwrap_err();
             assert!(
-                matches!(full, CreateError::Full(NoRoom::Installation(_))),
+                matches!(full, CreateError::Full(QuotaExceeded::Installation(_))),
                 "{full}"
             );
         }

@@ -41,7 +41,7 @@ use shoal_engine::test_util::{
 };
 use shoal_engine::{
     CreateError, Engine, EngineConfig, EngineParts, EventKind, Idempotency, ListFilter, ListOrder,
-    LogQuery, NoRoom, SandboxError, SandboxRequest, SqliteStore,
+    LogQuery, QuotaExceeded, SandboxError, SandboxRequest, SqliteStore,
 };
 
 struct Fixture {
@@ -445,7 +445,10 @@ async fn limits_hold_for_each_tenant_and_for_the_machine() {
     fixture.create().await;
     fixture.create().await;
     let refused = fixture.engine.create(&fixture.me, new("base"), None).await;
-    assert!(matches!(refused, Err(CreateError::Full(NoRoom::Team(2)))));
+    assert!(matches!(
+        refused,
+        Err(CreateError::Full(QuotaExceeded::Team(2)))
+    ));
     let other = principal(&fixture.engine, "other").await;
     fixture
         .engine
@@ -455,7 +458,7 @@ async fn limits_hold_for_each_tenant_and_for_the_machine() {
     let refused = fixture.engine.create(&other, new("base"), None).await;
     assert!(matches!(
         refused,
-        Err(CreateError::Full(NoRoom::Installation(3)))
+        Err(CreateError::Full(QuotaExceeded::Installation(3)))
     ));
 }
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use shoal_core::clock::Clock;
 use shoal_core::driver::{Checkpointer, Driver, Origin, Start};
-use shoal_core::network::{AskedEgress, AskedNetwork};
+use shoal_core::network::{RequestedEgress, RequestedNetwork};
 use shoal_core::ports::inside::{CommandExit, CommandOutput};
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
@@ -207,12 +207,12 @@ async fn a_claimed_member_is_what_was_asked_for() {
     new.timeout = Duration::from_secs(60);
     new.env.insert("OWN".to_owned(), "1".to_owned());
     new.metadata.insert("own".to_owned(), "label".to_owned());
-    new.network = AskedNetwork {
-        egress: AskedEgress {
+    new.network = RequestedNetwork {
+        egress: RequestedEgress {
             internet: Some(false),
-            ..AskedEgress::default()
+            ..RequestedEgress::default()
         },
-        ..AskedNetwork::default()
+        ..RequestedNetwork::default()
     };
     let made = fixture.asked(new).await;
     assert_eq!(made.id, before[0], "the oldest");

@@ -233,7 +233,10 @@ async fn who_rests_leaves_room_for_others_and_may_find_none() {
     let other = fixture.create().await;
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
     let full = fixture.engine.connect(&permit, seconds(9), true).await;
-    assert!(matches!(full, Err(SandboxError::Full(NoRoom::Team(1)))));
+    assert!(matches!(
+        full,
+        Err(SandboxError::Full(QuotaExceeded::Team(1)))
+    ));
     assert_eq!(fixture.state(&id), StateKind::Paused);
     fixture.pause(&other).await;
     assert!(

@@ -177,9 +177,9 @@ impl Drop for Running {
 }
 
 /// Reports progress until the output ends, and keeps its last lines.
-fn follow(run: &Run<'_>, lines: &Receiver<String>) -> Result<Said, Fault> {
+fn follow(run: &Run<'_>, lines: &Receiver<String>) -> Result<OutputTail, Fault> {
     let mut follower = Follower::default();
-    let mut said = Said::default();
+    let mut said = OutputTail::default();
     let deadline = Instant::now() + DEADLINE;
     loop {
         match lines.recv_timeout(LOOK) {
@@ -227,14 +227,14 @@ fn lines(output: io::PipeReader) -> Receiver<String> {
 
 /// The part of the output that may explain a failure.
 #[derive(Debug, Default)]
-struct Said {
+struct OutputTail {
     last: VecDeque<String>,
     errors: VecDeque<String>,
     /// Whether the last line was an error, which may continue on the next line.
     open: bool,
 }
 
-impl Said {
+impl OutputTail {
     fn keep(&mut self, line: &str) {
         let goes_on = self.open && line.starts_with(' ');
         self.open = ERRORS.iter().any(|begin| line.starts_with(begin));
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_failure_is_explained_by_its_errors() {
         let why = |output: &str| {
-            let mut said = Said::default();
+            let mut said = OutputTail::default();
             output.lines().for_each(|line| said.keep(line));
             said.why()
         };

@@ -22,12 +22,12 @@ const LINKS_MAX: usize = 8;
 /// The members of an archive by path.
 pub(super) struct Archive {
     file: Arc<File>,
-    members: HashMap<TreePath, Place>,
+    members: HashMap<TreePath, Location>,
     /// The decompressed copy of the archive, if there is one.
     _stage: Option<Stage>,
 }
 
-enum Place {
+enum Location {
     /// The position of its data.
     At { offset: u64, size: u64 },
     /// A link to another member.
@@ -48,13 +48,13 @@ impl Archive {
                 Kind::File
                     if member.segments.len() == 1 && member.size == member.segments[0].length =>
                 {
-                    Place::At {
+                    Location::At {
                         offset: members.position(),
                         size: member.size,
                     }
                 }
-                Kind::HardLink => Place::Link(parsed(&member.link)?),
-                Kind::Symlink => Place::Link(beside(&path, &member.link)?),
+                Kind::HardLink => Location::Link(parsed(&member.link)?),
+                Kind::Symlink => Location::Link(beside(&path, &member.link)?),
                 _ => continue,
             };
             places.insert(path, place);
@@ -72,8 +72,8 @@ impl Files for Archive {
         let mut path = &parsed(path.as_bytes())?;
         for _ in 0..LINKS_MAX {
             match self.members.get(path) {
-                Some(Place::Link(target)) => path = target,
-                Some(Place::At { offset, size }) => {
+                Some(Location::Link(target)) => path = target,
+                Some(Location::At { offset, size }) => {
                     return Ok(Some(Part {
                         size: *size,
                         reader: Box::new(Slice {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use shoal_images::Digest;
 
-use crate::making::Made;
+use crate::making::TestImage;
 
 /// A request.
 pub(crate) struct Asked {
@@ -81,7 +81,7 @@ impl Adversary {
 
     /// Serves this image as `x`, except where `script` responds first.
     pub(crate) fn serving(
-        image: &Made,
+        image: &TestImage,
         script: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static,
     ) -> Self {
         let image = image.clone();
@@ -103,7 +103,7 @@ impl Adversary {
 }
 
 /// The response of a well-behaved registry.
-pub(crate) fn honest(image: &Made, path: &str) -> Answer {
+pub(crate) fn honest(image: &TestImage, path: &str) -> Answer {
     if path.contains("/manifests/") {
         return Answer::ok(image.manifest.clone());
     }

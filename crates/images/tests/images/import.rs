@@ -9,7 +9,8 @@ use shoal_images::{Digest, ImageStore};
 use tar::{EntryType, Header};
 
 use crate::making::{
-    INDEX, Made, archive, file, gzip, here, image, image_of, noise, saved, small, write_all, zstd,
+    INDEX, TestImage, archive, file, gzip, here, image, image_of, noise, saved, small, write_all,
+    zstd,
 };
 use crate::{Place, name, quiet};
 
@@ -19,7 +20,7 @@ async fn import(store: &ImageStore, path: &Path) -> Result<Image, ImageError> {
         .await
 }
 
-fn two_layers() -> Made {
+fn two_layers() -> TestImage {
     image(&[&[file("a", b"a")], &[file("b", &noise(200_000))]])
 }
 
@@ -144,7 +145,7 @@ async fn the_named_one_of_several_images_is_imported() {
     let mut all = one.clone();
     all.blobs.extend(two.blobs.clone());
     all.blobs.insert(two.digest(), two.manifest.clone());
-    let entry = |made: &Made, key: &str, value: serde_json::Value| {
+    let entry = |made: &TestImage, key: &str, value: serde_json::Value| {
         let mut entry = made.entry();
         entry[key] = value;
         entry

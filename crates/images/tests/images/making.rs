@@ -88,7 +88,7 @@ pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// An image: its blobs by digest, and its manifest.
 #[derive(Clone)]
-pub(crate) struct Made {
+pub(crate) struct TestImage {
     pub(crate) blobs: BTreeMap<Digest, Vec<u8>>,
     pub(crate) manifest: Vec<u8>,
     pub(crate) config: Digest,
@@ -106,7 +106,7 @@ pub(crate) enum Packing {
 }
 
 /// An image of these layers, each with its compression.
-pub(crate) fn image_of(layers: &[(Vec<u8>, Packing)], config: &Value) -> Made {
+pub(crate) fn image_of(layers: &[(Vec<u8>, Packing)], config: &Value) -> TestImage {
     let mut blobs = BTreeMap::new();
     let (mut digests, mut diff_ids, mut descriptors) = (Vec::new(), Vec::new(), Vec::new());
     for (archive, packing) in layers {
@@ -139,7 +139,7 @@ pub(crate) fn image_of(layers: &[(Vec<u8>, Packing)], config: &Value) -> Made {
         "layers": descriptors,
     });
     blobs.insert(config, config_bytes);
-    Made {
+    TestImage {
         blobs,
         manifest: manifest.to_string().into_bytes(),
         config,
@@ -149,7 +149,7 @@ pub(crate) fn image_of(layers: &[(Vec<u8>, Packing)], config: &Value) -> Made {
 }
 
 /// An image of gzipped layers.
-pub(crate) fn image(layers: &[&[Member]]) -> Made {
+pub(crate) fn image(layers: &[&[Member]]) -> TestImage {
     let layers: Vec<_> = layers
         .iter()
         .map(|layer| (tar(layer), Packing::Gzip))
@@ -158,7 +158,7 @@ pub(crate) fn image(layers: &[&[Member]]) -> Made {
 }
 
 /// An image with arbitrary contents.
-pub(crate) fn small(content: &[u8]) -> Made {
+pub(crate) fn small(content: &[u8]) -> TestImage {
     image(&[&[file("content", content)]])
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn here() -> &'static str {
     }
 }
 
-impl Made {
+impl TestImage {
     pub(crate) fn digest(&self) -> Digest {
         Digest::of(&self.manifest)
     }
@@ -206,7 +206,7 @@ impl Made {
 }
 
 /// An archive in the former format of `docker save`, without an OCI layout.
-pub(crate) fn saved(images: &[(&str, &Made)]) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn saved(images: &[(&str, &TestImage)]) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     let mut manifest = Vec::new();
     for (tag, made) in images {

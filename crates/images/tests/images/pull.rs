@@ -9,7 +9,7 @@ use tar::EntryType;
 
 use crate::adversary::{Adversary, Answer, Asked};
 use crate::making::{
-    INDEX, Made, Packing, file, gzip, here, image, image_of, link, noise, small, tar,
+    INDEX, Packing, TestImage, file, gzip, here, image, image_of, link, noise, small, tar,
 };
 use crate::registry::Registry;
 use crate::{Heard, NoLayerUsers, Place, name, quiet};
@@ -217,7 +217,7 @@ async fn wrong_credentials_do_not_spoil_a_call_with_good_ones() {
 
 /// A registry that requires a token, which it issues at `/token`.
 fn guarded_by_tokens(
-    made: &Made,
+    made: &TestImage,
     token: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
 ) -> Adversary {
     Adversary::serving(made, move |asked| {
@@ -377,7 +377,7 @@ async fn the_variant_for_this_machine_is_chosen_from_an_index() {
         return;
     };
     let (mine, other) = (small(b"mine"), small(b"other"));
-    let entry = |made: &Made, architecture: &str| {
+    let entry = |made: &TestImage, architecture: &str| {
         let mut entry = made.entry();
         entry["platform"] = json!({"os": "linux", "architecture": architecture});
         entry

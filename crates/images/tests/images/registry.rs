@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use shoal_images::Digest;
 
-use crate::making::{MANIFEST, Made};
+use crate::making::{MANIFEST, TestImage};
 
 /// The accounts of a registry with authentication: password `sesame`, in bcrypt.
 const HTPASSWD: &str = "alice:$2y$04$abcdefghijklmnopqrstuuinwY/tkBVrn3xrxQI/TgnMHhkvl85RW\n";
@@ -82,7 +82,7 @@ impl Registry {
     }
 
     /// Pushes an image under a tag or its digest.
-    pub(crate) fn push(&self, repository: &str, tag: &str, image: &Made) {
+    pub(crate) fn push(&self, repository: &str, tag: &str, image: &TestImage) {
         for (digest, bytes) in &image.blobs {
             self.push_blob(repository, digest, bytes);
         }

@@ -7,10 +7,10 @@ use shoal_core::image::{ImageError, Images};
 use shoal_images::{ImageLimits, ImageStore, NoLayerUsers, StoreConfig};
 use tar::EntryType;
 
-use crate::making::{Made, Packing, archive, file, image, image_of, link, noise, small, tar};
+use crate::making::{Packing, TestImage, archive, file, image, image_of, link, noise, small, tar};
 use crate::{Place, Sandboxes, is_root, name, quiet};
 
-async fn put(place: &Place, store: &ImageStore, tag: &str, made: &Made) {
+async fn put(place: &Place, store: &ImageStore, tag: &str, made: &TestImage) {
     let path = place.directory.path().join("archive");
     fs::write(&path, archive(&made.layout(None))).unwrap();
     store.import(path, name(tag), quiet()).await.unwrap();

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{Cgroup, Controller, Place, read, write};
+use super::{Cgroup, Controller, Mount, read, write};
 use crate::exhausted::retry_exhausted;
 
 /// How long freezing may take; a few milliseconds are usual. A process that waits for a disk
@@ -20,11 +20,11 @@ impl Cgroup {
     /// When the kernel refuses.
     pub fn set_frozen(&self, frozen: bool) -> io::Result<()> {
         match self.place(Controller::Freezer) {
-            Place::V1(path) => write(
+            Mount::V1(path) => write(
                 &path.join("freezer.state"),
                 if frozen { "FROZEN" } else { "THAWED" },
             ),
-            Place::V2(path) => write(&path.join("cgroup.freeze"), u8::from(frozen)),
+            Mount::V2(path) => write(&path.join("cgroup.freeze"), u8::from(frozen)),
         }
     }
 
@@ -53,8 +53,8 @@ impl Cgroup {
 
     fn is_still(&self) -> io::Result<bool> {
         match self.place(Controller::Freezer) {
-            Place::V1(path) => Ok(read(&path.join("freezer.state"))?.trim() == "FROZEN"),
-            Place::V2(path) => {
+            Mount::V1(path) => Ok(read(&path.join("freezer.state"))?.trim() == "FROZEN"),
+            Mount::V2(path) => {
                 let events = read(&path.join("cgroup.events"))?;
                 Ok(events.lines().any(|line| line == "frozen 1"))
             }

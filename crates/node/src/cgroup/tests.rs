@@ -16,11 +16,11 @@ fn each_controller_is_used_where_it_is_mounted() {
     let found = places(HYBRID, |_| "pids misc".to_owned()).unwrap();
     assert_eq!(
         found[&Controller::Cpu],
-        Place::V1("/sys/fs/cgroup/cpu".into())
+        Mount::V1("/sys/fs/cgroup/cpu".into())
     );
     assert_eq!(
         found[&Controller::Pids],
-        Place::V2("/sys/fs/cgroup/unified".into())
+        Mount::V2("/sys/fs/cgroup/unified".into())
     );
 
     let v2 = "29 28 0:25 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n";
@@ -28,7 +28,7 @@ fn each_controller_is_used_where_it_is_mounted() {
     assert!(
         found
             .values()
-            .all(|place| *place == Place::V2("/sys/fs/cgroup".into()))
+            .all(|place| *place == Mount::V2("/sys/fs/cgroup".into()))
     );
 }
 
@@ -52,15 +52,15 @@ fn swap_does_not_evade_a_memory_limit_that_grows_and_shrinks() {
     };
     let group = hierarchy.create(&name, &limits).unwrap();
     let swap = match group.place(Controller::Memory) {
-        Place::V1(path) => path.join("memory.memsw.limit_in_bytes"),
-        Place::V2(path) => path.join("memory.swap.max"),
+        Mount::V1(path) => path.join("memory.memsw.limit_in_bytes"),
+        Mount::V2(path) => path.join("memory.swap.max"),
     };
     for memory in [64, 256, 96, 96].map(Mib) {
         group.set_memory(memory).unwrap();
         match group.place(Controller::Memory) {
             // This file exists together with that of the memory limit.
-            Place::V1(_) if swap.exists() => assert_eq!(number(&swap).unwrap(), memory.bytes()),
-            Place::V2(_) if swap.exists() => assert_eq!(number(&swap).unwrap(), 0),
+            Mount::V1(_) if swap.exists() => assert_eq!(number(&swap).unwrap(), memory.bytes()),
+            Mount::V2(_) if swap.exists() => assert_eq!(number(&swap).unwrap(), 0),
             _ => eprintln!("skipped: this kernel counts no swap"),
         }
     }
@@ -132,13 +132,13 @@ fn the_weight_of_a_group_is_capped_at_the_size_of_the_machine() {
     let group = hierarchy.create(&name, &limits).unwrap();
     let most = u64::from(machine::cpu().0);
     match group.place(Controller::Cpu) {
-        Place::V1(path) => {
+        Mount::V1(path) => {
             assert_eq!(
                 number(&path.join("cpu.shares")).unwrap(),
                 most * 1024 / 1000
             );
         }
-        Place::V2(path) => assert_eq!(number(&path.join("cpu.weight")).unwrap(), most / 10),
+        Mount::V2(path) => assert_eq!(number(&path.join("cpu.weight")).unwrap(), most / 10),
     }
     group.remove().unwrap();
     hierarchy.remove_parents();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use shoal_core::resources::Usage;
 
 use super::files::{self, keyed, number, read};
-use super::{Cgroup, Controller, Place};
+use super::{Cgroup, Controller, Mount};
 
 impl Cgroup {
     /// The processor time used so far.
@@ -19,8 +19,8 @@ impl Cgroup {
 
     fn cpu_nanos(&self) -> io::Result<u64> {
         Ok(match self.place(Controller::Cpuacct) {
-            Place::V1(path) => number(&path.join("cpuacct.usage"))?,
-            Place::V2(path) => keyed(&path.join("cpu.stat"), "usage_usec")? * 1000,
+            Mount::V1(path) => number(&path.join("cpuacct.usage"))?,
+            Mount::V2(path) => keyed(&path.join("cpu.stat"), "usage_usec")? * 1000,
         })
     }
 
@@ -33,13 +33,13 @@ impl Cgroup {
         // A user-space kernel gives its programs shared memory, which the kernel counts as cache.
         // Count it as used.
         let (memory_bytes, cache_bytes) = match self.place(Controller::Memory) {
-            Place::V1(path) => {
+            Mount::V1(path) => {
                 let stat = read(&path.join("memory.stat"))?;
                 let of = |key: &str| files::value_of(&stat, key).unwrap_or(0);
                 let shared = of("shmem");
                 (of("rss") + shared, of("cache").saturating_sub(shared))
             }
-            Place::V2(path) => {
+            Mount::V2(path) => {
                 let stat = read(&path.join("memory.stat"))?;
                 let of = |key: &str| files::value_of(&stat, key).unwrap_or(0);
                 let shared = of("shmem");

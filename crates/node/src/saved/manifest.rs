@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 
 /// What was saved, and what a resume requires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct SavedManifest {
     format: String,
     version: u32,
     /// The sandbox that was saved.
@@ -45,7 +45,7 @@ pub struct Manifest {
     pub memory: Vec<MemoryFile>,
 }
 
-/// See [`Manifest::stamp`].
+/// See [`SavedManifest::stamp`].
 pub type Stamp = [u8; 32];
 
 /// The input for a new manifest.
@@ -85,7 +85,7 @@ pub enum Unreadable {
     Disk(#[from] io::Error),
 }
 
-impl Manifest {
+impl SavedManifest {
     /// A manifest in the current format, with the total size of `memory`.
     pub(super) fn new(parts: Parts, memory: Vec<MemoryFile>) -> Self {
         let mut saved = parts.saved;
@@ -139,7 +139,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checks that every memory file exists with its recorded length. [`Manifest::verify`] compares
+    /// Checks that every memory file exists with its recorded length. [`SavedManifest::verify`] compares
     /// every byte.
     ///
     /// # Errors

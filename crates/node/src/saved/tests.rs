@@ -28,13 +28,13 @@ fn parts() -> Parts {
 struct Fixture {
     _data: tempfile::TempDir,
     disk: Disk,
-    place: Place,
+    place: SavedDirectory,
 }
 
 fn fixture() -> Fixture {
     let data = tempfile::tempdir().unwrap();
     let disk = Disk::open(data.path(), &DiskConfig::Plain).unwrap();
-    let place = Place::of_paused(&disk, &"ia".parse().unwrap());
+    let place = SavedDirectory::of_paused(&disk, &"ia".parse().unwrap());
     Fixture {
         _data: data,
         disk,
@@ -42,7 +42,7 @@ fn fixture() -> Fixture {
     }
 }
 
-fn publish(Fixture { disk, place, .. }: &Fixture) -> Manifest {
+fn publish(Fixture { disk, place, .. }: &Fixture) -> SavedManifest {
     let new = place.prepare(disk).unwrap();
     fs::create_dir(new.memory()).unwrap();
     fs::write(new.memory().join("pages.img"), vec![7; 3 << 20]).unwrap();
@@ -56,7 +56,7 @@ fn a_published_save_is_read_back_and_every_byte_is_verified() {
     let place = &fixture.place;
     let manifest = publish(&fixture);
     assert_eq!(manifest.saved.memory_bytes, (3 << 20) + 5);
-    assert_eq!(Manifest::read(place.directory()).unwrap(), manifest);
+    assert_eq!(SavedManifest::read(place.directory()).unwrap(), manifest);
     manifest.verify(place.directory()).unwrap();
     let stamp = manifest.stamp(place.directory());
 
@@ -84,10 +84,10 @@ fn a_partial_save_is_never_visible_and_is_removed() {
     let new = place.prepare(disk).unwrap();
     fs::create_dir(new.memory()).unwrap();
     assert!(matches!(
-        Manifest::read(place.directory()),
+        SavedManifest::read(place.directory()),
         Err(Unreadable::Missing)
     ));
-    let kept = Place::of_paused(disk, &"ib".parse().unwrap());
+    let kept = SavedDirectory::of_paused(disk, &"ib".parse().unwrap());
     fs::create_dir(kept.directory()).unwrap();
     clear_transient(&disk.paused(), disk).unwrap();
     assert!(!new.directory().exists() && kept.directory().exists());
@@ -104,7 +104,7 @@ fn a_complete_save_gets_its_name_and_a_damaged_one_does_not() {
     let fixture = fixture();
     let Fixture { disk, place, .. } = &fixture;
     publish(&fixture);
-    let new = Place(with_suffix(place.directory(), "new"));
+    let new = SavedDirectory(with_suffix(place.directory(), "new"));
     fs::rename(place.directory(), new.directory()).unwrap();
     show_whole(&disk.paused(), disk).unwrap();
     assert!(place.directory().exists() && !new.directory().exists());
@@ -126,7 +126,7 @@ fn an_invalid_manifest_is_refused_with_a_reason() {
         ("{", "[", "cannot be read"),
     ] {
         fs::write(&file, text.replacen(from, to, 1)).unwrap();
-        let refused = Manifest::read(fixture.place.directory()).unwrap_err();
+        let refused = SavedManifest::read(fixture.place.directory()).unwrap_err();
         assert!(refused.to_string().contains(word), "{refused}");
     }
 }

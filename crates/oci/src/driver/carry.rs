@@ -14,7 +14,7 @@ use shoal_node::blocking;
 use shoal_node::daemon::{ENVD_PATH, envd_layer};
 use shoal_node::machine::Machine;
 use shoal_node::rootfs::USERS;
-use shoal_node::saved::{Manifest, Place, Unreadable, open_named, open_plain};
+use shoal_node::saved::{SavedDirectory, SavedManifest, Unreadable, open_named, open_plain};
 
 use self::beside::Beside;
 use self::fits::fits;
@@ -34,9 +34,9 @@ pub(super) async fn export(shared: Arc<Shared>, order: ExportRequest) -> Result<
     let lock = shared.snapshot_lock(order.snapshot).read_owned().await;
     let work = move || {
         let _reading = lock;
-        let place = Place::of_snapshot(&shared.disk, order.snapshot);
+        let place = SavedDirectory::of_snapshot(&shared.disk, order.snapshot);
         let manifest =
-            Manifest::read(place.directory()).map_err(|unreadable| match unreadable {
+            SavedManifest::read(place.directory()).map_err(|unreadable| match unreadable {
                 Unreadable::Missing => DriverError::SnapshotNotFound(order.snapshot),
                 other => DriverError::Unusable(other.to_string()),
             })?;
@@ -47,8 +47,8 @@ pub(super) async fn export(shared: Arc<Shared>, order: ExportRequest) -> Result<
 
 fn write(
     shared: &Shared,
-    place: &Place,
-    manifest: &Manifest,
+    place: &SavedDirectory,
+    manifest: &SavedManifest,
     order: ExportRequest,
     stop: Stop,
 ) -> io::Result<u64> {
@@ -75,7 +75,7 @@ pub(super) async fn import(
 ) -> Result<Imported, DriverError> {
     let (stop, _stop_on_drop) = shared.transfers.begin().await;
     let work = move || {
-        let place = Place::of_snapshot(&shared.disk, order.snapshot);
+        let place = SavedDirectory::of_snapshot(&shared.disk, order.snapshot);
         let new = place
             .prepare(&shared.disk)
             .map_err(failed("make a directory"))?;
@@ -92,8 +92,8 @@ pub(super) async fn import(
 fn take_in(
     shared: &Shared,
     order: &ImportRequest,
-    new: &Place,
-    place: &Place,
+    new: &SavedDirectory,
+    place: &SavedDirectory,
     stop: &Stop,
 ) -> Result<Imported, DriverError> {
     let directory = new.directory();
@@ -144,7 +144,7 @@ fn limits(directory: &Path, max_bytes: u64) -> io::Result<Limits> {
 }
 
 /// How many users the sandbox has, when what it stands on is here and its memory can go on.
-fn can_run(shared: &Shared, manifest: &Manifest) -> Result<u32, DriverError> {
+fn can_run(shared: &Shared, manifest: &SavedManifest) -> Result<u32, DriverError> {
     if shared.layers.by_digest(&manifest.layers).is_none() {
         return Err(DriverError::ImageNotFound(manifest.image.clone()));
     }

@@ -187,7 +187,7 @@ struct Attempt {
     origin: Origin,
 }
 
-struct Made {
+struct Started {
     manifest: Manifest,
     pid: i32,
     rootfs: Duration,
@@ -195,7 +195,7 @@ struct Made {
 }
 
 impl Attempt {
-    fn run(self) -> Result<Made, DriverError> {
+    fn run(self) -> Result<Started, DriverError> {
         let begun = Instant::now();
         let rootfs = tracing::debug_span!("rootfs").entered();
         // A paused sandbox already has its disk space, and a resume may free some.
@@ -226,7 +226,7 @@ impl Attempt {
         drop(starting);
         verified.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let pid = pid.map_err(failed("start the OCI runtime"))?;
-        Ok(Made {
+        Ok(Started {
             manifest,
             pid,
             rootfs,

@@ -11,7 +11,7 @@ use shoal_node::blocking;
 use shoal_node::exhausted::retry_exhausted;
 use shoal_node::manifest::{self, Manifest};
 use shoal_node::rootfs;
-use shoal_node::saved::Place;
+use shoal_node::saved::SavedDirectory;
 
 use super::{Shared, failed};
 
@@ -22,7 +22,7 @@ pub(super) async fn destroy(shared: Arc<Shared>, id: SandboxId) -> Result<(), Dr
     let directory = shared.home.sandbox(id.as_str());
     let remove = move || {
         shared.disk.remove(id.as_str())?;
-        Place::of_paused(&shared.disk, &id).remove(&shared.disk)?;
+        SavedDirectory::of_paused(&shared.disk, &id).remove(&shared.disk)?;
         // The manifest names the slot, so the directory goes last.
         remove_directory(&directory)
     };

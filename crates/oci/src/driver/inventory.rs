@@ -10,7 +10,7 @@ use shoal_core::driver::{DriverError, Found, FoundPaused};
 use shoal_core::id::SandboxId;
 use shoal_node::blocking;
 use shoal_node::manifest::{self, Manifest};
-use shoal_node::saved::{self, Place};
+use shoal_node::saved::{self, SavedDirectory};
 
 use super::{Shared, destroy, failed};
 
@@ -108,8 +108,8 @@ async fn held_slots(shared: &Arc<Shared>, survey: &Survey) -> io::Result<BTreeSe
 
 /// The checkpoint of a sandbox, if it has one.
 fn paused(shared: &Shared, id: &SandboxId) -> Option<FoundPaused> {
-    let place = Place::of_paused(&shared.disk, id);
-    let manifest = saved::Manifest::read(place.directory()).ok()?;
+    let place = SavedDirectory::of_paused(&shared.disk, id);
+    let manifest = saved::SavedManifest::read(place.directory()).ok()?;
     Some(FoundPaused {
         execution: manifest.execution,
         saved: manifest.saved,
@@ -158,7 +158,7 @@ fn clear_saved(shared: &Shared) -> io::Result<()> {
         if let Ok(id) = name.parse::<SandboxId>()
             && !shared.home.sandbox(&name).exists()
         {
-            Place::of_paused(disk, &id).remove(disk)?;
+            SavedDirectory::of_paused(disk, &id).remove(disk)?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use shoal_core::image::ImageName;
 use shoal_core::template::RuntimeName;
 use shoal_images::LayerStack;
 use shoal_node::machine::Machine;
-use shoal_node::saved::{FileName, Manifest, Place, Unreadable};
+use shoal_node::saved::{FileName, SavedDirectory, SavedManifest, Unreadable};
 
 use super::Shared;
 use crate::runtime::Runtime;
@@ -24,8 +24,8 @@ pub(super) struct Origin {
 
 /// What was saved, and how much of it is wanted.
 pub(super) struct SavedOrigin {
-    pub(super) place: Place,
-    pub(super) manifest: Manifest,
+    pub(super) place: SavedDirectory,
+    pub(super) manifest: SavedManifest,
     /// Where the memory is that it goes on with; it boots without.
     memory: Option<PathBuf>,
 }
@@ -35,18 +35,18 @@ impl Origin {
         let (place, memory, missing) = match &order.start {
             Start::Image(image) => return Self::of_image(shared, image),
             Start::Snapshot { id, memory } => (
-                Place::of_snapshot(&shared.disk, *id),
+                SavedDirectory::of_snapshot(&shared.disk, *id),
                 *memory,
                 DriverError::SnapshotNotFound(*id),
             ),
             Start::Paused { memory } => (
-                Place::of_paused(&shared.disk, &order.id),
+                SavedDirectory::of_paused(&shared.disk, &order.id),
                 *memory,
                 DriverError::NotFound(order.id.clone()),
             ),
         };
         let manifest =
-            Manifest::read(place.directory()).map_err(|unreadable| match unreadable {
+            SavedManifest::read(place.directory()).map_err(|unreadable| match unreadable {
                 Unreadable::Missing => missing,
                 other => DriverError::Unusable(other.to_string()),
             })?;

@@ -8,13 +8,13 @@ use shoal_core::id::SandboxId;
 use shoal_node::blocking;
 use shoal_node::disk::Disk;
 use shoal_node::manifest;
-use shoal_node::saved::Place;
+use shoal_node::saved::SavedDirectory;
 
 use super::{Shared, destroy, failed};
 
 /// Ends the run of a resumed sandbox and restores the files of its checkpoint.
 pub(super) async fn rollback_resume(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
-    let place = Place::of_paused(&shared.disk, &id);
+    let place = SavedDirectory::of_paused(&shared.disk, &id);
     find(&place, &id).await?;
     end_run(shared.clone(), &id).await?;
     blocking(move || {
@@ -24,7 +24,7 @@ pub(super) async fn rollback_resume(shared: Arc<Shared>, id: SandboxId) -> Resul
 }
 
 /// Checks that the sandbox has a checkpoint.
-async fn find(place: &Place, id: &SandboxId) -> Result<(), DriverError> {
+async fn find(place: &SavedDirectory, id: &SandboxId) -> Result<(), DriverError> {
     let directory = place.directory().to_owned();
     if blocking(move || Ok::<_, DriverError>(directory.exists())).await? {
         return Ok(());
@@ -33,7 +33,7 @@ async fn find(place: &Place, id: &SandboxId) -> Result<(), DriverError> {
 }
 
 /// Restores the files of the checkpoint, if a run has begun to change them.
-pub(super) fn take_back(disk: &Disk, place: &Place, id: &str) -> io::Result<()> {
+pub(super) fn take_back(disk: &Disk, place: &SavedDirectory, id: &str) -> io::Result<()> {
     let kept = place.files();
     if place.is_begun() && kept.exists() {
         disk.put_back(&kept, id)?;
@@ -42,7 +42,7 @@ pub(super) fn take_back(disk: &Disk, place: &Place, id: &str) -> io::Result<()> 
 }
 
 /// Keeps a copy of the files of a paused sandbox, for a rollback of its next run.
-pub(super) fn guard(disk: &Disk, place: &Place, id: &str) -> io::Result<()> {
+pub(super) fn guard(disk: &Disk, place: &SavedDirectory, id: &str) -> io::Result<()> {
     let kept = place.files();
     if kept.exists() {
         return Ok(());
@@ -52,7 +52,7 @@ pub(super) fn guard(disk: &Disk, place: &Place, id: &str) -> io::Result<()> {
 
 /// Removes what the last run of a paused sandbox left, and prepares the next one.
 pub(super) async fn prepare_resume(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
-    let place = Place::of_paused(&shared.disk, &id);
+    let place = SavedDirectory::of_paused(&shared.disk, &id);
     find(&place, &id).await?;
     end_run(shared.clone(), &id).await?;
     blocking(move || guard(&shared.disk, &place, id.as_str()).map_err(failed("keep the files")))
@@ -64,7 +64,7 @@ pub(super) async fn delete_checkpoint(
     shared: Arc<Shared>,
     id: SandboxId,
 ) -> Result<(), DriverError> {
-    let place = Place::of_paused(&shared.disk, &id);
+    let place = SavedDirectory::of_paused(&shared.disk, &id);
     blocking(move || {
         place
             .remove(&shared.disk)

@@ -14,7 +14,7 @@ use shoal_core::snapshot::{Contents, Saved};
 use shoal_node::blocking;
 use shoal_node::exhausted::retry_exhausted;
 use shoal_node::manifest::{self, Manifest};
-use shoal_node::saved::{self, Parts, Place};
+use shoal_node::saved::{self, Parts, SavedDirectory};
 
 use super::create::CPU_AT_START;
 use super::{Shared, destroy, failed, paused};
@@ -26,11 +26,11 @@ pub(super) async fn pause(
     id: SandboxId,
     contents: Contents,
 ) -> Result<Saved, DriverError> {
-    let place = Place::of_paused(&shared.disk, &id);
+    let place = SavedDirectory::of_paused(&shared.disk, &id);
     let alive = shared.live.lock().contains_key(&id);
     if !alive {
         let directory = place.directory().to_owned();
-        let known = blocking(move || Ok::<_, DriverError>(saved::Manifest::read(&directory)));
+        let known = blocking(move || Ok::<_, DriverError>(saved::SavedManifest::read(&directory)));
         match known.await? {
             Ok(known) => {
                 paused::rollback_resume(shared, id).await?;
@@ -81,7 +81,7 @@ pub(super) async fn snapshot(
     after: AfterSnapshot,
 ) -> Result<Saved, DriverError> {
     let save = Save::new(&shared, &id, contents)?;
-    let place = Place::of_snapshot(&shared.disk, snapshot);
+    let place = SavedDirectory::of_snapshot(&shared.disk, snapshot);
     let manifest = blocking(move || save.beside(&place, after)).await?;
     Ok(manifest.saved)
 }
@@ -112,7 +112,7 @@ pub(super) async fn remove_snapshot(
     let lock = shared.snapshot_lock(id);
     // Waits for starts from it, which then have opened their files.
     let writing = lock.write_owned().await;
-    let place = Place::of_snapshot(&shared.disk, id);
+    let place = SavedDirectory::of_snapshot(&shared.disk, id);
     let hidden = place.clone();
     blocking(move || hidden.hide().map_err(failed("remove the snapshot"))).await?;
     drop(writing);
@@ -163,7 +163,7 @@ impl Save {
     }
 
     /// Saves the sandbox and leaves it frozen, to be ended.
-    fn to_pause(&self, place: &Place) -> Result<saved::Manifest, DriverError> {
+    fn to_pause(&self, place: &SavedDirectory) -> Result<saved::SavedManifest, DriverError> {
         let frozen = self.freeze()?;
         let kept = self.write(place, Then::End, frozen.since);
         if kept.is_err() {
@@ -174,7 +174,11 @@ impl Save {
 
     /// Saves the sandbox with a copy of its files. It resumes as soon as the copy is taken, unless it
     /// must stay frozen and the save succeeded.
-    fn beside(&self, place: &Place, after: AfterSnapshot) -> Result<saved::Manifest, DriverError> {
+    fn beside(
+        &self,
+        place: &SavedDirectory,
+        after: AfterSnapshot,
+    ) -> Result<saved::SavedManifest, DriverError> {
         let frozen = self.freeze()?;
         let then = match after {
             AfterSnapshot::Resume => Then::Thaw(&frozen),
@@ -249,10 +253,10 @@ impl Save {
     /// Writes memory and metadata to `place`, and the files too unless the sandbox is being paused.
     fn write(
         &self,
-        place: &Place,
+        place: &SavedDirectory,
         then: Then<'_>,
         since: Instant,
-    ) -> Result<saved::Manifest, DriverError> {
+    ) -> Result<saved::SavedManifest, DriverError> {
         let disk = &self.shared.disk;
         if let Some(owner) = self.manifest.owner {
             self.shared.has_room(owner)?;
@@ -287,7 +291,12 @@ impl Save {
     }
 
     /// Takes memory and files. Returns how long the sandbox was frozen.
-    fn take(&self, new: &Place, then: Then<'_>, since: Instant) -> Result<Duration, DriverError> {
+    fn take(
+        &self,
+        new: &SavedDirectory,
+        then: Then<'_>,
+        since: Instant,
+    ) -> Result<Duration, DriverError> {
         let id = self.manifest.id.as_str();
         if self.contents.has_memory() {
             let memory = new.memory();

@@ -11,7 +11,7 @@ use shoal_core::detail::HostDetail;
 use shoal_core::driver::{DriverError, ExportKey};
 use shoal_images::beneath::Tree;
 use shoal_images::unpack::{Dialect, Kind, Limits, Member, Members, Meter, UnpackError, Unpacker};
-use shoal_node::saved::{Manifest, MemoryFile};
+use shoal_node::saved::{MemoryFile, SavedManifest};
 
 use super::seal::{Digesting, SEAL_BYTES, Seal};
 use super::{ENVD, EXPORT, FILES, FORMAT, Head, MANIFEST, MEMORY, Stop, VERSION};
@@ -33,7 +33,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) limits: Limits,
     /// Whether this machine can run the snapshot of a manifest, and the number of users in its
     /// sandbox.
-    pub(crate) accept: &'a dyn Fn(&Manifest) -> Result<u32, DriverError>,
+    pub(crate) accept: &'a dyn Fn(&SavedManifest) -> Result<u32, DriverError>,
     /// Creates the directory of the files.
     pub(crate) make_files: &'a dyn Fn(&Path) -> io::Result<()>,
     pub(crate) stop: &'a Stop,
@@ -43,7 +43,7 @@ pub(crate) struct Terms<'a> {
 #[derive(Debug)]
 pub(crate) struct Received {
     /// The manifest, with the sizes counted during the import.
-    pub(crate) manifest: Manifest,
+    pub(crate) manifest: SavedManifest,
     pub(crate) note: String,
 }
 
@@ -97,7 +97,7 @@ impl<R: Read> Receiver<'_, R> {
     fn all(&mut self) -> Result<(String, Received), DriverError> {
         let head = self.head()?;
         let text = self.text(MANIFEST)?;
-        let mut manifest = Manifest::parse(&text).map_err(|e| unusable(e.to_string()))?;
+        let mut manifest = SavedManifest::parse(&text).map_err(|e| unusable(e.to_string()))?;
         let users = (self.terms.accept)(&manifest)?;
         self.daemon()?;
         self.memory(&manifest)?;
@@ -180,7 +180,7 @@ impl<R: Read> Receiver<'_, R> {
         self.copy(member.size, |bytes| file.write_all(bytes))
     }
 
-    fn memory(&mut self, manifest: &Manifest) -> Result<(), DriverError> {
+    fn memory(&mut self, manifest: &SavedManifest) -> Result<(), DriverError> {
         if !manifest.saved.contents.has_memory() {
             return match manifest.memory.first() {
                 None => Ok(()),

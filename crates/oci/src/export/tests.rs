@@ -10,7 +10,7 @@ use shoal_core::id::ExecutionId;
 use shoal_core::resources::Resources;
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_node::disk::{Disk, DiskConfig};
-use shoal_node::saved::{Manifest, Parts, Place};
+use shoal_node::saved::{Parts, SavedDirectory, SavedManifest};
 
 use super::receive::Received;
 use super::*;
@@ -25,8 +25,8 @@ fn key(byte: u8) -> ExportKey {
 /// A snapshot on a disk, and an empty directory for imports.
 struct Fixture {
     data: tempfile::TempDir,
-    manifest: Manifest,
-    place: Place,
+    manifest: SavedManifest,
+    place: SavedDirectory,
 }
 
 impl Fixture {
@@ -34,7 +34,7 @@ impl Fixture {
     fn new(memory: &[(&str, &[u8])]) -> Self {
         let data = tempfile::tempdir().unwrap();
         let disk = Disk::open(data.path(), &DiskConfig::Plain).unwrap();
-        let place = Place::of_paused(&disk, &"ia".parse().unwrap());
+        let place = SavedDirectory::of_paused(&disk, &"ia".parse().unwrap());
         let new = place.prepare(&disk).unwrap();
         fs::create_dir_all(new.memory()).unwrap();
         for (name, content) in memory {

@@ -1,7 +1,7 @@
 //! What a build stands on when it names a template: whatever a create of the same name begins with.
 
 use serde_json::{Value, json};
-use shoal_core::build::{Base, Made, Plan, Stage};
+use shoal_core::build::{Base, BuildOutput, Plan, Stage};
 use shoal_engine::test_util::FakeRegistry;
 
 use super::*;
@@ -23,7 +23,7 @@ impl Fixture {
     }
 
     /// Builds one step on what is called so.
-    async fn built_on(&self, base: &str) -> Made {
+    async fn built_on(&self, base: &str) -> BuildOutput {
         let stage = Stage {
             base: Base::Template(base.parse().unwrap()),
             steps: vec![run("step")],

@@ -295,7 +295,7 @@ async fn a_claim_takes_no_place_of_the_machines() {
     let full = engine.create(me, unlike, None).await;
     assert!(matches!(
         full,
-        Err(CreateError::Full(NoRoom::Installation(3)))
+        Err(CreateError::Full(QuotaExceeded::Installation(3)))
     ));
 }
 
@@ -314,7 +314,7 @@ async fn a_claim_takes_of_what_processor_time_its_team_may_have() {
     for one in refused {
         let full = one.unwrap_err();
         assert!(
-            matches!(full, CreateError::Full(NoRoom::Cpu { .. })),
+            matches!(full, CreateError::Full(QuotaExceeded::Cpu { .. })),
             "{full}"
         );
     }

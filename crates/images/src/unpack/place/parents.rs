@@ -23,10 +23,10 @@ const UNKNOWN: Timespec = Timespec {
 /// the memory.
 pub(super) struct Parents<'a> {
     tree: &'a Tree,
-    held: Option<Held>,
+    held: Option<OpenDirectory>,
 }
 
-struct Held {
+struct OpenDirectory {
     path: TreePath,
     directory: OwnedFd,
     changed: Timespec,
@@ -55,7 +55,7 @@ impl<'a> Parents<'a> {
                 Err(error) => return Err(failed("open", &above)(error)),
             };
             let changed = changed_at(directory.as_fd()).map_err(failed("look at", &above))?;
-            self.held = Some(Held {
+            self.held = Some(OpenDirectory {
                 path: above,
                 directory,
                 changed,

@@ -2,7 +2,7 @@
 
 use shoal_core::driver::{DriverError, RuntimeInfo};
 use shoal_node::machine::Machine;
-use shoal_node::saved::Manifest;
+use shoal_node::saved::SavedManifest;
 
 /// Whether one of `runtimes` can go on with what was saved, on `machine`.
 ///
@@ -11,7 +11,7 @@ use shoal_node::saved::Manifest;
 pub(super) fn fits(
     runtimes: &[&RuntimeInfo],
     machine: &Machine,
-    manifest: &Manifest,
+    manifest: &SavedManifest,
 ) -> Result<(), DriverError> {
     let saved = &manifest.saved;
     let runtime = runtimes
@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
     use shoal_node::disk::{Disk, DiskConfig};
-    use shoal_node::saved::{Parts, Place};
+    use shoal_node::saved::{Parts, SavedDirectory};
 
     fn runtime(name: &str, build: &str) -> RuntimeInfo {
         RuntimeInfo {
@@ -66,10 +66,10 @@ mod tests {
     }
 
     /// What the first build of `runsc` has saved on this machine.
-    fn manifest(contents: Contents) -> Manifest {
+    fn manifest(contents: Contents) -> SavedManifest {
         let data = tempfile::tempdir().unwrap();
         let disk = Disk::open(data.path(), &DiskConfig::Plain).unwrap();
-        let place = Place::of_paused(&disk, &"ia".parse().unwrap());
+        let place = SavedDirectory::of_paused(&disk, &"ia".parse().unwrap());
         let new = place.prepare(&disk).unwrap();
         fs::create_dir(new.memory()).unwrap();
         let saved = Saved {

@@ -259,7 +259,7 @@ fn no_name_in_a_manifest_leads_to_a_file_of_the_machine() {
         // A name that already exists is refused too, and not opened.
         let place = fixture.place.directory().join("manifest.json");
         fs::write(place, text.replace("pages.img", &name)).unwrap();
-        assert!(Manifest::read(fixture.place.directory()).is_err());
+        assert!(SavedManifest::read(fixture.place.directory()).is_err());
     }
 }
 

@@ -8,9 +8,9 @@ use super::{AddressRange, Egress, HostMask, InvalidRule};
 
 /// A partial network policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct AskedNetwork {
+pub struct RequestedNetwork {
     /// Outbound.
-    pub egress: AskedEgress,
+    pub egress: RequestedEgress,
     /// Internet access was enabled explicitly, as some clients always do. Only displayed: otherwise
     /// no template could disable it.
     pub said_open: bool,
@@ -22,7 +22,7 @@ pub struct AskedNetwork {
 
 /// Partial outbound rules: see [`Egress`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct AskedEgress {
+pub struct RequestedEgress {
     /// Whether internet access is enabled.
     pub internet: Option<bool>,
     /// Destinations that are reachable even if denied.
@@ -33,13 +33,13 @@ pub struct AskedEgress {
     pub dns_servers: Option<Vec<Ipv4Addr>>,
 }
 
-impl AskedNetwork {
+impl RequestedNetwork {
     /// Checks the rules that are set.
     ///
     /// # Errors
     /// See [`Egress::validate`].
     pub fn validate(&self) -> Result<(), InvalidRule> {
-        let AskedEgress {
+        let RequestedEgress {
             internet,
             allow,
             deny,
@@ -57,7 +57,7 @@ impl AskedNetwork {
 
 /// A client's rules. Enabled internet access and empty lists count as not set: clients always send
 /// them.
-impl From<Egress> for AskedEgress {
+impl From<Egress> for RequestedEgress {
     fn from(said: Egress) -> Self {
         fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
             (!list.is_empty()).then_some(list)
