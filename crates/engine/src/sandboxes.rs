@@ -100,19 +100,10 @@ pub(crate) struct SandboxParts {
 
 /// The sandboxes of this machine.
 pub(crate) struct Sandboxes {
+    parts: SandboxParts,
     limits: Limits,
     sample_every: Duration,
     keep_ended: Duration,
-    store: Arc<dyn SandboxStore>,
-    drivers: Arc<Drivers>,
-    guest: Arc<dyn Guest>,
-    clock: Arc<dyn Clock>,
-    telemetry: Arc<Telemetry>,
-    access: Arc<Access>,
-    catalogues: Arc<Catalogues>,
-    snapshots: Arc<Snapshots>,
-    listener: Arc<dyn Listener>,
-    work: Work,
     registry: SandboxRegistry,
     reservations: SharedReservations,
     names: Names,
@@ -121,32 +112,11 @@ pub(crate) struct Sandboxes {
 
 impl Sandboxes {
     pub(crate) fn new(config: &EngineConfig, parts: SandboxParts) -> Self {
-        let SandboxParts {
-            store,
-            drivers,
-            guest,
-            clock,
-            telemetry,
-            access,
-            catalogues,
-            snapshots,
-            listener,
-            work,
-        } = parts;
         Self {
+            parts,
             limits: config.limits.clone(),
             sample_every: config.sample_every,
             keep_ended: config.keep_ended,
-            store,
-            drivers,
-            guest,
-            clock,
-            telemetry,
-            access,
-            catalogues,
-            snapshots,
-            listener,
-            work,
             registry: SandboxRegistry::default(),
             reservations: SharedReservations::default(),
             names: Names::default(),
@@ -222,10 +192,10 @@ impl Sandboxes {
     fn forget(&self, id: &SandboxId) {
         let record = self.registry.record(id);
         self.deadlines.set(id, None);
-        self.telemetry.samples.forget(id);
+        self.parts.telemetry.samples.forget(id);
         self.registry.remove(id);
         if let Some(record) = record {
-            self.listener.ended(&record);
+            self.parts.listener.ended(&record);
         }
     }
 
@@ -233,7 +203,7 @@ impl Sandboxes {
     pub(crate) fn count_states(&self) {
         let mut counts: BTreeMap<(String, String), u32> = BTreeMap::new();
         // Zero counts too: a gauge keeps its last value.
-        for runtime in &self.drivers.capabilities().runtimes {
+        for runtime in &self.parts.drivers.capabilities().runtimes {
             for kind in StateKind::ALL {
                 counts.insert((runtime.name.to_string(), kind.to_string()), 0);
             }
@@ -252,7 +222,7 @@ impl Sandboxes {
     /// The runtime of a sandbox as a label of metrics: the one that ran it, else the one that was asked
     /// for. An unknown name is the caller's text, of which there are too many for a label.
     pub(crate) fn runtime_label(&self, record: &SandboxRecord) -> String {
-        let runtimes = &self.drivers.capabilities().runtimes;
+        let runtimes = &self.parts.drivers.capabilities().runtimes;
         let ran = record.report.as_ref().map(|report| &report.runtime);
         let name = match ran.or(record.spec.runtime.as_ref()) {
             Some(name) => runtimes.iter().any(|r| r.name == *name).then_some(name),

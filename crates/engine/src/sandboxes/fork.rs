@@ -21,7 +21,8 @@ const FORKS_PER_PROCESSOR: usize = 16;
 impl Sandboxes {
     /// The most forks of one request: as many as this machine starts before a client times out.
     fn forks_max(&self) -> usize {
-        let processors = usize::try_from(self.drivers.capabilities().cpu.whole()).unwrap_or(1);
+        let processors =
+            usize::try_from(self.parts.drivers.capabilities().cpu.whole()).unwrap_or(1);
         let limits = &self.limits;
         let on_machine = limits.forks.unwrap_or(processors * FORKS_PER_PROCESSOR);
         on_machine.min(FORKS_MAX).min(limits.sandboxes)
@@ -40,7 +41,7 @@ impl Sandboxes {
         timeout: Duration,
     ) -> Result<Vec<Result<Created, CreateError>>, SandboxError> {
         self.check_timeout(timeout)?;
-        if let Some(most) = self.access.limits_of(principal.team).sandboxes {
+        if let Some(most) = self.parts.access.limits_of(principal.team).sandboxes {
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             if count > most {
                 return Err(QuotaExceeded::Team(most).into());
@@ -51,11 +52,11 @@ impl Sandboxes {
             return Err(SandboxError::TooManyForks(most));
         }
         if let Some(source) = self.record(permit.sandbox()) {
-            self.access.may_run_again(principal, &source.spec)?;
+            self.parts.access.may_run_again(principal, &source.spec)?;
         }
         let (sandboxes, principal, permit) = (self.clone(), principal.clone(), permit.clone());
         // On a task of its own: the copy is removed even if the caller disconnects.
-        let forked = self.work.spawn(async move {
+        let forked = self.parts.work.spawn(async move {
             sandboxes
                 .start_forks(&principal, &permit, count, timeout)
                 .await
@@ -88,14 +89,14 @@ impl Sandboxes {
             snapshot: Some(SnapshotOrigin {
                 id,
                 memory: saved.contents.has_memory(),
-                guest_token: Some(self.access.guest_token(&source)),
+                guest_token: Some(self.parts.access.guest_token(&source)),
             }),
             runtime: Some(saved.runtime),
             ..source.spec.clone()
         };
         let forks = (0..count).map(|_| self.launch(principal, spec.clone(), None));
         let forks = futures_util::future::join_all(forks).await;
-        if let Err(error) = self.drivers.remove_snapshot(id).await {
+        if let Err(error) = self.parts.drivers.remove_snapshot(id).await {
             tracing::warn!(snapshot.id = %id, error = %Chain(&error), "the copy of a fork stays until the next start");
         }
         Ok(forks)

@@ -42,7 +42,7 @@ impl Sandboxes {
         let record = launched.await?;
         if record.spec.purpose == Purpose::Use {
             let at = record.started_at;
-            self.telemetry.starts.count(&record.spec.template, at);
+            self.parts.telemetry.starts.count(&record.spec.template, at);
         }
         Ok(Created { record })
     }
@@ -56,7 +56,7 @@ impl Sandboxes {
         idempotency: Option<IdempotencyKey>,
         places: (QuotaReservation, Option<NameReservation>),
     ) -> Result<Arc<SandboxRecord>, CreateError> {
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         let record = SandboxRecord {
             id,
             team,
@@ -73,7 +73,7 @@ impl Sandboxes {
             aim: None,
             idempotency,
         };
-        let version = self.store.commit(record.clone(), None).await?;
+        let version = self.parts.store.commit(record.clone(), None).await?;
         let (started, outcome) = oneshot::channel();
         let id = record.id.clone();
         Sandbox::spawn_new(self.clone(), record, version, started);

@@ -68,12 +68,17 @@ pub(crate) async fn run_to_end(
     let Some(command) = command(argv) else {
         return Ok(());
     };
-    let end = sandboxes.clock.now() + time;
+    let end = sandboxes.parts.clock.now() + time;
     let run = async {
-        let process = sandboxes.guest.open(target, None).run(command).await?;
+        let process = sandboxes
+            .parts
+            .guest
+            .open(target, None)
+            .run(command)
+            .await?;
         ended(what, process).await
     };
-    let outcome = within(&*sandboxes.clock, end, run).await;
+    let outcome = within(&*sandboxes.parts.clock, end, run).await;
     outcome.unwrap_or(Err(HandOutError::Endless {
         what,
         within: time,

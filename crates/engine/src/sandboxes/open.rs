@@ -42,6 +42,6 @@ impl Sandboxes {
             user: user.map(str::to_owned),
         };
         let end: RunEnd = Arc::new(move || routes.ended(&route));
-        Ok(self.guest.open(target, Some(end)))
+        Ok(self.parts.guest.open(target, Some(end)))
     }
 }

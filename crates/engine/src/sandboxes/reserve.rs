@@ -61,7 +61,7 @@ impl Sandboxes {
         team: TeamId,
         asked: Load,
     ) -> Result<(), QuotaExceeded> {
-        let limits = self.access.limits_of(team);
+        let limits = self.parts.access.limits_of(team);
         let kept = reservations.by_team.get(&team).copied().unwrap_or_default();
         let taken = self.registry.load_of(team).and(kept.load);
         if let Some(limit) = limits.cpu {
@@ -93,7 +93,7 @@ impl Sandboxes {
         let (all, of_team) = self.registry.count(team);
         let kept = reservations.by_team.get(&team).copied().unwrap_or_default();
         if let Some(load) = load {
-            let most = self.access.limits_of(team).sandboxes;
+            let most = self.parts.access.limits_of(team).sandboxes;
             let most = most.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
             if let Some(most) = most.filter(|most| of_team + kept.sandboxes >= *most) {
                 return Err(QuotaExceeded::Team(most));

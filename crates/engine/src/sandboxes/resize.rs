@@ -42,7 +42,7 @@ impl Sandboxes {
         resize: Resize,
         kept: Option<QuotaReservation>,
     ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
-        let work = self.work.clone();
+        let work = self.parts.work.clone();
         let begun = work.spawn(self.announce_resize(permit, resize, kept));
         let begun = begun.await;
         begun.map_err(StoreError::failed)?
@@ -60,7 +60,7 @@ impl Sandboxes {
             return Err(error);
         }
         let (done, outcome) = oneshot::channel();
-        let work = self.work.clone();
+        let work = self.parts.work.clone();
         work.spawn(async move {
             let finish = |reply| Command::FinishResize(reply);
             let resized = self.call(permit.sandbox(), finish).await;

@@ -25,24 +25,34 @@ impl Sandboxes {
     ) -> Result<Vec<LogEntry>, SandboxError> {
         let known = match self.registry.record(id) {
             Some(record) => Some(record.team),
-            None => self.store.sandbox(id).await?.map(|found| found.value.team),
+            None => self
+                .parts
+                .store
+                .sandbox(id)
+                .await?
+                .map(|found| found.value.team),
         };
         if known != Some(principal.team) {
             return Err(SandboxError::NotFound(id.clone()));
         }
-        let read = self.telemetry.logs.read(principal.team, id, query).await;
+        let read = self
+            .parts
+            .telemetry
+            .logs
+            .read(principal.team, id, query)
+            .await;
         Ok(read.map_err(StoreError::failed)?)
     }
 
     /// Deletes the records and the logs of sandboxes that ended long enough ago. Never ends.
     pub(crate) async fn forget_for_ever(&self) {
         loop {
-            let now = self.clock.now();
+            let now = self.parts.clock.now();
             let kept = i64::try_from(self.keep_ended.as_millis()).unwrap_or(i64::MAX);
             let before = Timestamp::from_unix_millis(now.unix_millis().saturating_sub(kept));
-            match self.store.forget_terminated(before).await {
+            match self.parts.store.forget_terminated(before).await {
                 Ok(gone) => {
-                    if let Err(error) = self.telemetry.logs.forget(gone).await {
+                    if let Err(error) = self.parts.telemetry.logs.forget(gone).await {
                         tracing::warn!(error = %Chain(&error), "logs of ended sandboxes are not removed");
                     }
                 }
@@ -50,7 +60,7 @@ impl Sandboxes {
                     tracing::warn!(error = %Chain(&error), "ended sandboxes are not forgotten");
                 }
             }
-            self.clock.sleep_until(now + FORGET_EVERY).await;
+            self.parts.clock.sleep_until(now + FORGET_EVERY).await;
         }
     }
 }

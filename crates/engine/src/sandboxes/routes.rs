@@ -34,7 +34,7 @@ impl Sandboxes {
     async fn admit(&self, name: &str, credential: Credential) -> Result<Authorized, NotAuthorized> {
         let (record, key) = match credential {
             Credential::Key(key) => {
-                let principal = self.access.authenticate(&key).await;
+                let principal = self.parts.access.authenticate(&key).await;
                 let principal = principal.map_err(|e| NotAuthorized::Failed(e.to_string()))?;
                 let principal = principal.ok_or(NotAuthorized::Unproven)?;
                 let found = self.find(&principal, name);
@@ -46,7 +46,7 @@ impl Sandboxes {
                 let record = self.registry.record(&id);
                 let record = record.filter(|record| record.is_user_visible());
                 let record = record.ok_or(NotAuthorized::Unproven)?;
-                let token = self.access.traffic_access_token(&record);
+                let token = self.parts.access.traffic_access_token(&record);
                 if !token.is_some_and(|token| token.matches(&offered)) {
                     return Err(NotAuthorized::Unproven);
                 }
@@ -75,8 +75,8 @@ impl EngineRoutes {
         match &published.route {
             Some(route) => Lookup::Running(route.clone()),
             None if can_wake(record) => Lookup::Resumable(WakeAuth {
-                envd_access_token: self.0.access.envd_access_token(record),
-                traffic_access_token: self.0.access.traffic_access_token(record),
+                envd_access_token: self.0.parts.access.envd_access_token(record),
+                traffic_access_token: self.0.parts.access.traffic_access_token(record),
             }),
             // A sandbox that is being paused counts as paused, as with E2B.
             None if matches!(record.state.kind(), StateKind::Pausing | StateKind::Paused) => {
@@ -116,7 +116,7 @@ impl RouteTable for EngineRoutes {
     }
 
     fn key_deleted(&self, key: KeyId) -> BoxFuture<'static, ()> {
-        let mut lifetime = KeyLifetime::of(&self.0.access, key);
+        let mut lifetime = KeyLifetime::of(&self.0.parts.access, key);
         Box::pin(async move { lifetime.ended().await })
     }
 

@@ -17,17 +17,17 @@ impl Sandboxes {
     /// Samples all sandboxes at intervals. Never ends.
     pub(crate) async fn sample_for_ever(&self) {
         loop {
-            let next = self.clock.now() + self.sample_every;
+            let next = self.parts.clock.now() + self.sample_every;
             self.sample_teams();
             self.sample_all(|_| true).await;
             // A client that has just created a sandbox does not wait twice as long for its samples.
-            let soon = self.clock.now() + SOON;
+            let soon = self.parts.clock.now() + SOON;
             if soon < next {
-                self.clock.sleep_until(soon).await;
-                let samples = &self.telemetry.samples;
+                self.parts.clock.sleep_until(soon).await;
+                let samples = &self.parts.telemetry.samples;
                 self.sample_all(|id| samples.is_new(id)).await;
             }
-            self.clock.sleep_until(next).await;
+            self.parts.clock.sleep_until(next).await;
         }
     }
 
@@ -39,8 +39,8 @@ impl Sandboxes {
                 *running.entry(record.team).or_default() += 1;
             }
         }
-        let now = self.clock.now();
-        self.telemetry.teams.note_running(running, now);
+        let now = self.parts.clock.now();
+        self.parts.telemetry.teams.note_running(running, now);
     }
 
     async fn sample_all(&self, wanted: impl Fn(&SandboxId) -> bool) {
@@ -54,7 +54,7 @@ impl Sandboxes {
     }
 
     async fn sample(&self, record: &SandboxRecord) {
-        let usage = match self.drivers.of(record).usage(&record.id).await {
+        let usage = match self.parts.drivers.of(record).usage(&record.id).await {
             Ok(usage) => usage,
             // It ended meanwhile.
             Err(DriverError::NotFound(_)) => return,
@@ -63,10 +63,10 @@ impl Sandboxes {
                 return;
             }
         };
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         // A sandbox that ended meanwhile must not come back.
         if self.registry.mailbox(&record.id).is_some() {
-            self.telemetry.samples.add(now, &usage, record);
+            self.parts.telemetry.samples.add(now, &usage, record);
         }
     }
 }

@@ -37,7 +37,7 @@ impl Sandboxes {
         timeout: Duration,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
         self.check_timeout(timeout)?;
-        let change = DeadlineChange::To(self.clock.now() + timeout);
+        let change = DeadlineChange::To(self.parts.clock.now() + timeout);
         self.call(permit.sandbox(), |reply| {
             Command::SetDeadline(change, reply)
         })
@@ -54,7 +54,7 @@ impl Sandboxes {
         duration: Duration,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
         self.check_timeout(duration)?;
-        let least = self.clock.now() + duration.max(LEAST_REFRESH);
+        let least = self.parts.clock.now() + duration.max(LEAST_REFRESH);
         let change = DeadlineChange::AtLeast(least);
         self.call(permit.sandbox(), |reply| {
             Command::SetDeadline(change, reply)

@@ -63,7 +63,7 @@ impl Sandbox {
     ) {
         let (owner, id) = (sandboxes.clone(), record.id.clone());
         let mut sandbox = Self::enter(sandboxes, record, version);
-        let (under_way, span) = (owner.work.begin(), Span::current());
+        let (under_way, span) = (owner.parts.work.begin(), Span::current());
         supervise::spawn(owner, id, 0, async move {
             let outcome = sandbox.start().instrument(span).await;
             drop(under_way);
@@ -130,7 +130,9 @@ impl Sandbox {
         if state == self.record.state {
             return Ok(());
         }
-        let next = self.record.with_state(state, self.sandboxes.clock.now());
+        let next = self
+            .record
+            .with_state(state, self.sandboxes.parts.clock.now());
         self.commit(next).await
     }
 
@@ -140,7 +142,9 @@ impl Sandbox {
         let state = self.record.state.on(input)?;
         if let Err(error) = self.advance(input).await {
             tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a change cannot be committed");
-            let next = self.record.with_state(state, self.sandboxes.clock.now());
+            let next = self
+                .record
+                .with_state(state, self.sandboxes.parts.clock.now());
             self.show(next);
         }
         Ok(())
@@ -149,6 +153,7 @@ impl Sandbox {
     async fn commit(&mut self, next: SandboxRecord) -> Result<(), SandboxError> {
         self.version = self
             .sandboxes
+            .parts
             .store
             .commit(next.clone(), Some(self.version))
             .await?;
@@ -201,7 +206,7 @@ impl Sandbox {
         // Even if the commit fails: when the disk is full, ending sandboxes frees space.
         self.happened(&Input::Kill(reason)).await?;
         if let Err(error) = self.driver().destroy(&self.record.id).await {
-            let again = self.sandboxes.clock.now() + AGAIN;
+            let again = self.sandboxes.parts.clock.now() + AGAIN;
             self.sandboxes.deadlines.set(&self.record.id, Some(again));
             return Err(error.into());
         }
@@ -220,7 +225,7 @@ impl Sandbox {
         let due = self
             .record
             .wakes_at()
-            .is_some_and(|at| at <= self.sandboxes.clock.now());
+            .is_some_and(|at| at <= self.sandboxes.parts.clock.now());
         match self.record.state.kind() {
             StateKind::Terminating => self.end(KillReason::Requested).await,
             _ if let Some(ready) = self.ready_since() => self.freeze_idle(ready).await,
@@ -258,7 +263,7 @@ impl Sandbox {
         self.settle().await;
         if let Err(error) = paused {
             tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox cannot be paused");
-            let again = self.sandboxes.clock.now() + AGAIN;
+            let again = self.sandboxes.parts.clock.now() + AGAIN;
             self.sandboxes.deadlines.set(&self.record.id, Some(again));
         }
     }
@@ -279,7 +284,7 @@ impl Sandbox {
 
     /// Extends the deadline to at least `timeout` from now.
     async fn prolong(&mut self, timeout: Duration) -> Result<Arc<SandboxRecord>, SandboxError> {
-        let deadline = self.sandboxes.clock.now() + timeout;
+        let deadline = self.sandboxes.parts.clock.now() + timeout;
         self.set_deadline(DeadlineChange::AtLeast(deadline)).await
     }
 
@@ -339,7 +344,7 @@ impl Sandbox {
 
     /// The driver of the sandbox.
     fn driver(&self) -> SandboxDriver {
-        self.sandboxes.drivers.of(&self.record)
+        self.sandboxes.parts.drivers.of(&self.record)
     }
 
     fn must_run(&self) -> Result<(), SandboxError> {
@@ -354,15 +359,16 @@ impl Sandbox {
             return;
         }
         if kind == EventKind::Created && self.record.is_user_visible() {
-            let now = self.sandboxes.clock.now();
+            let now = self.sandboxes.parts.clock.now();
             self.sandboxes
+                .parts
                 .telemetry
                 .teams
                 .note_start(self.record.team, now);
         }
-        self.sandboxes.telemetry.events.emit(
+        self.sandboxes.parts.telemetry.events.emit(
             kind,
-            self.sandboxes.clock.now(),
+            self.sandboxes.parts.clock.now(),
             &self.record,
             detail,
         );
@@ -383,9 +389,9 @@ fn route_of(sandboxes: &Sandboxes, record: &SandboxRecord) -> Option<Arc<Route>>
         execution: record.execution,
         runtime: runtime.clone(),
         address: *address,
-        guest_token: sandboxes.access.guest_token(record),
-        envd_access_token: sandboxes.access.envd_access_token(record),
-        traffic_access_token: sandboxes.access.traffic_access_token(record),
+        guest_token: sandboxes.parts.access.guest_token(record),
+        envd_access_token: sandboxes.parts.access.envd_access_token(record),
+        traffic_access_token: sandboxes.parts.access.traffic_access_token(record),
         mask_request_host: record.spec.network.mask_request_host.clone(),
     }))
 }

@@ -11,21 +11,21 @@ impl Sandboxes {
     /// # Errors
     /// When the store or the disk cannot be read.
     pub(crate) async fn teams(&self, by: &Principal) -> Result<Vec<TeamView>, TeamError> {
-        let mut teams = self.access.all_teams().await?;
+        let mut teams = self.parts.access.all_teams().await?;
         teams.retain(|(_, team)| by.admin || *team == by.team);
         let mut views = Vec::new();
         for (slug, team) in teams {
             let (_, sandboxes) = self.registry.count(team);
             let load = self.registry.load_of(team);
-            let disk = self.drivers.disk_use(team).await?;
+            let disk = self.parts.drivers.disk_use(team).await?;
             views.push(TeamView {
                 slug,
-                limits: self.access.limits_of(team),
+                limits: self.parts.access.limits_of(team),
                 sandboxes,
                 cpu: load.cpu,
                 memory: load.memory,
                 disk_bytes: disk.map(|disk| disk.bytes),
-                snapshots: self.snapshots.of_team(team),
+                snapshots: self.parts.snapshots.of_team(team),
             });
         }
         Ok(views)

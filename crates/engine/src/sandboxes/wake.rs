@@ -23,7 +23,7 @@ impl Sandboxes {
         let (published, mailbox, waking) = self.registry.sleeper(id).ok_or(NotResumed::Gone)?;
         let mut attempt = waking.join(|ends| {
             // On a task of its own: whoever asked first may be gone before the others.
-            self.work.spawn(async move {
+            self.parts.work.spawn(async move {
                 let outcome = attempt(published, mailbox).await;
                 // Nobody may wait any more.
                 let _ = ends.send(Some(outcome));

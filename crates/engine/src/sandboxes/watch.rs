@@ -10,7 +10,7 @@ impl Sandboxes {
     /// Wakes the task of each sandbox whose moment has come. Never ends.
     pub(crate) async fn watch_deadlines(&self) {
         loop {
-            let id = self.deadlines.due(&self.clock).await;
+            let id = self.deadlines.due(&self.parts.clock).await;
             if let Some(mailbox) = self.registry.mailbox(&id) {
                 // A full mailbox has a task behind it that will look at its deadline anyway.
                 let _ = mailbox.try_send(Command::Tick);
@@ -41,8 +41,9 @@ impl Sandboxes {
                 DriverEvent::Output { id, lines } => {
                     // The log of a sandbox that is gone has no reader.
                     if let Some(record) = self.registry.record(&id) {
-                        let now = self.clock.now();
-                        self.telemetry
+                        let now = self.parts.clock.now();
+                        self.parts
+                            .telemetry
                             .logs
                             .append(record.team, &id, lines, now)
                             .await;

@@ -73,7 +73,7 @@ impl Sandbox {
     /// Records a complete snapshot, so that users find it. If that fails, the snapshot is removed.
     async fn note(&self, request: SnapshotRequest, saved: Saved) -> Result<Taken, SandboxError> {
         let (sandboxes, record) = (&self.sandboxes, self.record.clone());
-        sandboxes.drivers.note_snapshot(request.id, &record);
+        sandboxes.parts.drivers.note_snapshot(request.id, &record);
         count(&saved, "snapshot");
         let noted = request.note.map(|note| SnapshotRecord {
             id: request.id,
@@ -83,17 +83,17 @@ impl Sandbox {
             name: note.name,
             team: record.team,
             source: record.id.clone(),
-            guest_token: Some(sandboxes.access.guest_token(&record)),
+            guest_token: Some(sandboxes.parts.access.guest_token(&record)),
             spec: record.spec.clone(),
             saved: saved.clone(),
-            created_at: sandboxes.clock.now(),
-            expires_at: note.ttl.map(|ttl| sandboxes.clock.now() + ttl),
+            created_at: sandboxes.parts.clock.now(),
+            expires_at: note.ttl.map(|ttl| sandboxes.parts.clock.now() + ttl),
         });
         if let Some(noted) = noted.clone()
-            && let Err(error) = sandboxes.snapshots.keep(noted).await
+            && let Err(error) = sandboxes.parts.snapshots.keep(noted).await
         {
             // If the removal fails, the next start removes it: no record names it.
-            let _ = sandboxes.drivers.remove_snapshot(request.id).await;
+            let _ = sandboxes.parts.drivers.remove_snapshot(request.id).await;
             return Err(error.into());
         }
         let detail = BTreeMap::from([("contents", saved.contents.to_string())]);

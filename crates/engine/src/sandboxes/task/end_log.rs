@@ -18,8 +18,8 @@ impl Sandbox {
             given.as_millis().div_ceil(1000)
         );
         let line = serde_json::json!({"level": "info", "logger": "sandbox", "message": message});
-        let now = self.sandboxes.clock.now();
-        let logs = &self.sandboxes.telemetry.logs;
+        let now = self.sandboxes.parts.clock.now();
+        let logs = &self.sandboxes.parts.telemetry.logs;
         logs.append(record.team, &record.id, vec![line.to_string()], now)
             .await;
     }

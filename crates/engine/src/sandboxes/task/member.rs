@@ -64,7 +64,7 @@ impl Sandbox {
     pub(super) async fn freeze_idle(&self, ready: Timestamp) {
         let (sandboxes, id) = (&self.sandboxes, &self.record.id);
         let settled = ready + FREEZE_DELAY;
-        if sandboxes.clock.now() < settled {
+        if sandboxes.parts.clock.now() < settled {
             return sandboxes.deadlines.set(id, Some(settled));
         }
         if self.keeps_running() {
@@ -76,13 +76,13 @@ impl Sandbox {
         };
         if let Err(error) = freezer.freeze(id).await {
             tracing::debug!(sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be frozen yet");
-            let again = sandboxes.clock.now() + FREEZE_DELAY;
+            let again = sandboxes.parts.clock.now() + FREEZE_DELAY;
             sandboxes.deadlines.set(id, Some(again));
         }
     }
 
     fn keeps_running(&self) -> bool {
-        let in_force = self.sandboxes.catalogues.current();
+        let in_force = self.sandboxes.parts.catalogues.current();
         let name = self
             .record
             .pool_member()
@@ -153,7 +153,7 @@ impl Sandbox {
                 cpu_ceiling: before.cpu_ceiling,
                 ..spec
             },
-            created_at: self.sandboxes.clock.now(),
+            created_at: self.sandboxes.parts.clock.now(),
             idempotency,
             ..self.record.as_ref().clone()
         };
@@ -172,7 +172,7 @@ impl Sandbox {
         let mut report = report.ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))?;
         let driver = self.driver();
         if let Some(accounts) = driver.disk_accounts() {
-            let owner = self.sandboxes.access.owner(self.record.team);
+            let owner = self.sandboxes.parts.access.owner(self.record.team);
             let given = accounts.set_owner(&self.record.id, owner).await;
             given.map_err(SandboxError::from)?;
         }
@@ -188,7 +188,7 @@ impl Sandbox {
         report.envd_version = told?;
         let target = SandboxTarget {
             address: report.address,
-            token: Some(self.sandboxes.access.guest_token(&self.record)),
+            token: Some(self.sandboxes.parts.access.guest_token(&self.record)),
             user: None,
         };
         drop(claiming);
@@ -205,7 +205,7 @@ impl Sandbox {
             ready: begun.elapsed(),
             ..Phases::default()
         };
-        let now = self.sandboxes.clock.now();
+        let now = self.sandboxes.parts.clock.now();
         let mut next = SandboxRecord {
             report: Some(report),
             started_at: now,
@@ -228,7 +228,7 @@ impl Sandbox {
             return Ok(());
         }
         let ceiling = self.record.spec.cpu_ceiling.max(limits.cpu);
-        let bounds = self.sandboxes.access.bounds(self.record.team);
+        let bounds = self.sandboxes.parts.access.bounds(self.record.team);
         let granted = bounds.regrant(before, limits, ceiling)?;
         self.set_limits(granted).await.map_err(SandboxError::from)
     }
@@ -248,9 +248,13 @@ impl Sandbox {
 
     /// Calls `/init` with the values that the start of the run did not have.
     pub(super) async fn tell_guest(&self, report: &StartReport) -> Result<String, InsideError> {
-        let end = self.sandboxes.clock.now() + INIT_TIMEOUT;
-        let told = self.sandboxes.guest.init(report.address, self.init_spec());
-        let told = within(&*self.sandboxes.clock, end, told).await;
+        let end = self.sandboxes.parts.clock.now() + INIT_TIMEOUT;
+        let told = self
+            .sandboxes
+            .parts
+            .guest
+            .init(report.address, self.init_spec());
+        let told = within(&*self.sandboxes.parts.clock, end, told).await;
         told.unwrap_or_else(|| Err(InsideError::Unreachable("no answer".to_owned())))
     }
 }

@@ -94,7 +94,7 @@ impl Sandbox {
     pub(super) fn grant(&self, wanted: Resources) -> Result<Granted, SandboxError> {
         let spec = &self.record.spec;
         let ceiling = spec.cpu_ceiling.max(spec.resources.cpu);
-        let bounds = self.sandboxes.access.bounds(self.record.team);
+        let bounds = self.sandboxes.parts.access.bounds(self.record.team);
         Ok(bounds.regrant(&spec.resources, wanted, ceiling)?)
     }
 

@@ -37,7 +37,7 @@ impl Sandbox {
         }
         let paused = checkpointer.pause(&self.record.id, contents);
         // After a power failure the checkpoint is found only if the commit of `Pausing` is on disk.
-        let (paused, synced) = tokio::join!(paused, self.sandboxes.store.sync());
+        let (paused, synced) = tokio::join!(paused, self.sandboxes.parts.store.sync());
         if let Err(error) = synced {
             tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a pause may be lost if the machine fails now");
         }
@@ -45,7 +45,11 @@ impl Sandbox {
             Ok(saved) => {
                 self.rest(&[Input::Paused(saved)]).await;
                 self.unsettled = true;
-                self.sandboxes.telemetry.samples.forget(&self.record.id);
+                self.sandboxes
+                    .parts
+                    .telemetry
+                    .samples
+                    .forget(&self.record.id);
                 self.emit(EventKind::Paused, BTreeMap::new());
                 Ok(())
             }
@@ -70,7 +74,9 @@ impl Sandbox {
         if let Some(saved) = state.saved() {
             count(saved, "pause");
         }
-        let next = self.record.with_state(state, self.sandboxes.clock.now());
+        let next = self
+            .record
+            .with_state(state, self.sandboxes.parts.clock.now());
         if let Err(error) = self.commit(next.clone()).await {
             tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a pause cannot be committed");
             self.show(next);
@@ -90,7 +96,9 @@ impl Sandbox {
         let quota = self.sandboxes.reserve_new(self.record.team, load)?;
         let next = SandboxRecord {
             execution: ExecutionId::from_entropy(random::bytes()?),
-            ..self.record.with_state(state, self.sandboxes.clock.now())
+            ..self
+                .record
+                .with_state(state, self.sandboxes.parts.clock.now())
         };
         self.commit(next).await?;
         drop(quota);
@@ -119,7 +127,7 @@ impl Sandbox {
         let start = Start::Paused {
             memory: request.memory,
         };
-        let known = self.sandboxes.access.guest_token(&self.record);
+        let known = self.sandboxes.parts.access.guest_token(&self.record);
         let started = self.bring_up(start, Some(known)).await;
         let report = started.map_err(|error| match error {
             SandboxError::Guest(inside) => SandboxError::NotResumed(inside),
@@ -129,7 +137,7 @@ impl Sandbox {
             // The user's changes to the files may break the start command. The files matter more.
             tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox resumes without the start command of its template");
         }
-        let now = self.sandboxes.clock.now();
+        let now = self.sandboxes.parts.clock.now();
         let next = SandboxRecord {
             tokens: self.record.tokens.settled(),
             report: Some(report),
@@ -205,9 +213,13 @@ impl Sandbox {
         let Some(report) = &self.record.report else {
             return Ok(());
         };
-        let token = Some(self.sandboxes.access.guest_token(&self.record));
+        let token = Some(self.sandboxes.parts.access.guest_token(&self.record));
         let sync = !contents.has_memory();
-        let frozen = self.sandboxes.guest.freeze(report.address, token, sync);
+        let frozen = self
+            .sandboxes
+            .parts
+            .guest
+            .freeze(report.address, token, sync);
         let frozen = tokio::select! {
             frozen = frozen => frozen,
             // A kill does not wait for the sync.
@@ -237,8 +249,14 @@ impl Sandbox {
         let Some(report) = &self.record.report else {
             return;
         };
-        let token = Some(self.sandboxes.access.guest_token(&self.record));
-        if let Err(error) = self.sandboxes.guest.unfreeze(report.address, token).await {
+        let token = Some(self.sandboxes.parts.access.guest_token(&self.record));
+        if let Err(error) = self
+            .sandboxes
+            .parts
+            .guest
+            .unfreeze(report.address, token)
+            .await
+        {
             tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "resumes without its daemon");
         }
     }

@@ -14,7 +14,7 @@ impl Sandbox {
             let Some(Envelope { command, span }) = self.commands.next().await else {
                 return;
             };
-            let under_way = self.sandboxes.work.begin();
+            let under_way = self.sandboxes.parts.work.begin();
             let id = &self.record.id;
             let step = tracing::debug_span!(parent: &span, "sandbox.command", command = command.name(), sandbox.id = %id);
             // In both spans: the inner one exists only if its level is recorded.

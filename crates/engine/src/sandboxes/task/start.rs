@@ -25,7 +25,7 @@ impl Sandbox {
     #[tracing::instrument(level = "debug", name = "sandbox.start", skip_all, fields(sandbox.id = %self.record.id))]
     pub(super) async fn start(&mut self) -> Result<Arc<SandboxRecord>, CreateError> {
         let spec = &self.record.spec;
-        let own = Some(self.sandboxes.access.guest_token(&self.record));
+        let own = Some(self.sandboxes.parts.access.guest_token(&self.record));
         let (start, known) = match &spec.snapshot {
             None => (Start::Image(spec.image.clone()), own),
             Some(snapshot) => (
@@ -74,20 +74,21 @@ impl Sandbox {
     ) -> Result<StartReport, SandboxError> {
         let (sandboxes, record) = (&self.sandboxes, &self.record);
         let spec = &record.spec;
-        let driver = sandboxes.drivers.for_start(record, &start)?;
+        let driver = sandboxes.parts.drivers.for_start(record, &start)?;
         let run = StartSpec {
             id: record.id.clone(),
             execution: record.execution,
             start,
             runtime: spec.runtime.clone(),
             limits: sandboxes
+                .parts
                 .access
                 .bounds(record.team)
                 .grant(spec.resources, spec.cpu_ceiling)?,
-            owner: sandboxes.access.owner(record.team),
+            owner: sandboxes.parts.access.owner(record.team),
             egress: spec.network.egress.clone(),
             env: BTreeMap::new(),
-            guest_token: sandboxes.access.guest_token(record),
+            guest_token: sandboxes.parts.access.guest_token(record),
         };
         let create = driver.create(run);
         let create = create.instrument(tracing::debug_span!("driver.create"));
@@ -97,7 +98,7 @@ impl Sandbox {
             known_token: known,
             ..self.init_spec()
         };
-        let init = sandboxes.guest.init(report.address, spec);
+        let init = sandboxes.parts.guest.init(report.address, spec);
         let init = init.instrument(tracing::debug_span!("guest.init"));
         report.envd_version = init.await?;
         report.phases.ready = started.elapsed();
@@ -120,8 +121,8 @@ impl Sandbox {
         env.extend(spec.env.clone());
         InitSpec {
             env,
-            known_token: Some(self.sandboxes.access.guest_token(record)),
-            access_token: self.sandboxes.access.coming_guest_token(record),
+            known_token: Some(self.sandboxes.parts.access.guest_token(record)),
+            access_token: self.sandboxes.parts.access.coming_guest_token(record),
             open_inside: !spec.secure,
             memory: spec.resources.memory,
             user: spec.user.clone(),
@@ -130,7 +131,7 @@ impl Sandbox {
     }
 
     async fn ready(&mut self, report: StartReport) -> Result<Arc<SandboxRecord>, CreateError> {
-        let now = self.sandboxes.clock.now();
+        let now = self.sandboxes.parts.clock.now();
         let state = self
             .record
             .state

@@ -34,7 +34,14 @@ impl Sandbox {
             "" => None,
             line => {
                 let (target, command) = self.command(report, line, start.command_in.as_ref());
-                Some(self.sandboxes.guest.open(target, None).run(command).await?)
+                Some(
+                    self.sandboxes
+                        .parts
+                        .guest
+                        .open(target, None)
+                        .run(command)
+                        .await?,
+                )
             }
         };
         let Some(ready) = &start.ready else {
@@ -47,11 +54,11 @@ impl Sandbox {
             }
             std::future::pending().await
         };
-        let end = self.sandboxes.clock.now() + READY_WITHIN;
+        let end = self.sandboxes.parts.clock.now() + READY_WITHIN;
         tokio::select! {
             failed = runs => failed,
             ready = self.until_ready(report, ready, start.ready_in.as_ref()) => ready,
-            () = self.sandboxes.clock.sleep_until(end) => Err(CreateError::Start(format!(
+            () = self.sandboxes.parts.clock.sleep_until(end) => Err(CreateError::Start(format!(
                 "it was not ready within {} s", READY_WITHIN.as_secs()
             ))),
         }
@@ -66,7 +73,13 @@ impl Sandbox {
         let (mut again, most) = AGAIN;
         loop {
             let (target, command) = self.command(report, ready, state);
-            let mut process = self.sandboxes.guest.open(target, None).run(command).await?;
+            let mut process = self
+                .sandboxes
+                .parts
+                .guest
+                .open(target, None)
+                .run(command)
+                .await?;
             while let Some(output) = process.output.next().await {
                 if let CommandOutput::Exit(exit) = output?
                     && exit.code == 0
@@ -74,7 +87,7 @@ impl Sandbox {
                     return Ok(());
                 }
             }
-            let clock = &self.sandboxes.clock;
+            let clock = &self.sandboxes.parts.clock;
             clock.sleep_until(clock.now() + again).await;
             again = (again * 2).min(most);
         }
@@ -95,7 +108,7 @@ impl Sandbox {
         });
         let target = SandboxTarget {
             address: report.address,
-            token: Some(self.sandboxes.access.guest_token(&self.record)),
+            token: Some(self.sandboxes.parts.access.guest_token(&self.record)),
             user: Some(user.clone()),
         };
         let command = SandboxCommand {

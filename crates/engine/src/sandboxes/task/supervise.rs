@@ -61,8 +61,8 @@ async fn recover(sandboxes: Arc<Sandboxes>, id: SandboxId, panics: u32) {
             Ok(known) => break known,
             Err(error) => {
                 tracing::error!(sandbox.id = %id, %error, "a sandbox cannot be recovered yet");
-                let again = sandboxes.clock.now() + RETRY;
-                sandboxes.clock.sleep_until(again).await;
+                let again = sandboxes.parts.clock.now() + RETRY;
+                sandboxes.parts.clock.sleep_until(again).await;
             }
         }
     };
@@ -90,12 +90,12 @@ type Known = (Option<(SandboxRecord, Version)>, Option<Found>);
 
 /// The record of a sandbox that has not ended, and what the driver has of it.
 async fn look_up(sandboxes: &Sandboxes, id: &SandboxId) -> Result<Known, Unknown> {
-    let stored = sandboxes.store.sandbox(id).await?;
+    let stored = sandboxes.parts.store.sandbox(id).await?;
     let stored = stored
         .filter(|stored| stored.value.state.kind() != StateKind::Terminated)
         .map(|stored| (stored.value, stored.version));
     let found = match &stored {
-        Some((record, _)) => sandboxes.drivers.of(record).inventory().await?,
+        Some((record, _)) => sandboxes.parts.drivers.of(record).inventory().await?,
         None => Vec::new(),
     };
     let found = found.into_iter().find(|found| found.id == *id);

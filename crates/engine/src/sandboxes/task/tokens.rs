@@ -40,7 +40,11 @@ impl Sandbox {
         }
         self.must_run()?;
         if let Some(report) = &self.record.report {
-            let told = self.sandboxes.guest.init(report.address, self.init_spec());
+            let told = self
+                .sandboxes
+                .parts
+                .guest
+                .init(report.address, self.init_spec());
             told.await?;
         }
         let settled = SandboxRecord {
