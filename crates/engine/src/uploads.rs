@@ -76,23 +76,40 @@ impl Uploads {
     }
 
     /// The path of an archive of a team, if it was uploaded. Marks it as used.
-    pub(crate) fn find(&self, team: TeamId, hash: &FilesHash) -> Option<PathBuf> {
-        self.archives.find(team, hash)
+    ///
+    /// # Errors
+    /// When the runtime stops.
+    pub(crate) async fn find(
+        self: &Arc<Self>,
+        team: TeamId,
+        hash: &FilesHash,
+    ) -> io::Result<Option<PathBuf>> {
+        let (uploads, hash) = (self.clone(), hash.clone());
+        blocking(move || Ok(uploads.archives.find(team, &hash))).await
     }
 
     /// An empty file, removed when it is dropped unless it is kept.
     ///
     /// # Errors
     /// When it cannot be created.
-    pub(crate) fn temporary(&self) -> io::Result<TempPath> {
+    pub(crate) async fn temporary(self: &Arc<Self>) -> io::Result<TempPath> {
+        let uploads = self.clone();
+        blocking(move || uploads.archives.temporary()).await
+    }
+
+    /// [`Uploads::temporary`] for a thread that may block.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub(crate) fn blocking_temporary(&self) -> io::Result<TempPath> {
         self.archives.temporary()
     }
 
-    /// Keeps a complete file for the builds of a team. As slow as the disk.
+    /// Keeps a complete file for the builds of a team, on a thread that may block.
     ///
     /// # Errors
     /// See [`UploadError`].
-    pub(crate) fn keep(
+    pub(crate) fn blocking_keep(
         &self,
         team: TeamId,
         hash: &FilesHash,
@@ -113,4 +130,12 @@ impl Uploads {
             UNIX_EPOCH + Duration::from_millis(millis)
         })
     }
+}
+
+/// Runs file operations on a thread that may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(io::Error::other)?
 }

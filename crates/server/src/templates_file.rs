@@ -63,7 +63,7 @@ impl TemplatesFile {
 
     /// Applies the file if there never was a catalogue, or if it changed after the current one.
     pub(crate) async fn load(&mut self, engine: &Engine) {
-        let Some(stamp) = self.stamp() else {
+        let Some(stamp) = self.stamp().await else {
             return;
         };
         self.read = Some(stamp);
@@ -80,7 +80,7 @@ impl TemplatesFile {
         let mut before = self.read;
         loop {
             look.tick().await;
-            let now = self.stamp();
+            let now = self.stamp().await;
             let news = now.is_some() && now != self.read;
             if news && now == before {
                 self.read = now;
@@ -91,8 +91,8 @@ impl TemplatesFile {
     }
 
     /// The state of the file; none if it is missing.
-    fn stamp(&self) -> Option<Stamp> {
-        let metadata = self.path.metadata().ok()?;
+    async fn stamp(&self) -> Option<Stamp> {
+        let metadata = tokio::fs::metadata(&self.path).await.ok()?;
         Some(Stamp::of(&metadata))
     }
 
@@ -143,21 +143,21 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_file_that_is_replaced_or_written_anew_is_another() {
+    #[tokio::test]
+    async fn a_file_that_is_replaced_or_written_anew_is_another() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("templates.json");
         let file = TemplatesFile::new(path.clone());
-        assert_eq!(file.stamp(), None);
+        assert_eq!(file.stamp().await, None);
         std::fs::write(&path, "[]").unwrap();
-        let first = file.stamp().unwrap();
-        assert_eq!(file.stamp(), Some(first));
+        let first = file.stamp().await.unwrap();
+        assert_eq!(file.stamp().await, Some(first));
         assert!(first.is_after(Timestamp::from_unix_seconds(0)));
         assert!(!first.is_after(Timestamp::from_unix_seconds(1 << 40)));
         let other = directory.path().join("other");
         std::fs::write(&other, "[]").unwrap();
         std::fs::rename(&other, &path).unwrap();
-        assert_ne!(file.stamp(), Some(first));
+        assert_ne!(file.stamp().await, Some(first));
     }
 
     #[tokio::test]

@@ -120,9 +120,10 @@ impl Builds {
     fn prepare(&self, definition: &dyn BuiltinDefinition) -> std::io::Result<Plan> {
         let PreparedBuiltin { plan, files } = definition.prepare()?;
         for (hash, archive) in files {
-            let file = self.parts.uploads.temporary()?;
+            let file = self.parts.uploads.blocking_temporary()?;
             std::fs::write(&file, archive)?;
-            let kept = self.parts.uploads.keep(INSTALLATION.team, &hash, file);
+            let uploads = &self.parts.uploads;
+            let kept = uploads.blocking_keep(INSTALLATION.team, &hash, file);
             kept.map_err(std::io::Error::other)?;
         }
         Ok(plan)

@@ -59,7 +59,7 @@ impl Run<'_> {
         source
             .script(self.build, at, scripts::PACK, &[ARCHIVE, path])
             .await?;
-        let file = self.builds.parts.uploads.temporary();
+        let file = self.builds.parts.uploads.temporary().await;
         let file = file.map_err(|e| at.failure(e))?;
         let mut left = self.builds.parts.uploads.max_bytes();
         source.get(at, ARCHIVE, &file, &mut left).await?;
@@ -81,7 +81,7 @@ impl Run<'_> {
             return Err(at.failure(format_args!("/{path}: there is no such file or directory")));
         }
         let found = self.read(source, path, at).await?;
-        let archive = self.builds.parts.uploads.temporary();
+        let archive = self.builds.parts.uploads.temporary().await;
         let archive = archive.map_err(|e| at.failure(e))?;
         let target = archive.to_path_buf();
         let written = tokio::task::spawn_blocking(move || write(&target, &found)).await;
@@ -114,7 +114,7 @@ impl Run<'_> {
             remarks.extend(remark(&entry));
             let contents = match entry.kind {
                 FileKind::File => {
-                    let file = self.builds.parts.uploads.temporary();
+                    let file = self.builds.parts.uploads.temporary().await;
                     let file = file.map_err(|e| at.failure(e))?;
                     source.get(at, &entry.path, &file, &mut left).await?;
                     Some(file)

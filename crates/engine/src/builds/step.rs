@@ -64,7 +64,7 @@ impl Run<'_> {
                 mode,
             } => {
                 let file = match (source, &archive) {
-                    (Source::Upload(hash), _) => self.upload(hash, at)?,
+                    (Source::Upload(hash), _) => self.upload(hash, at).await?,
                     (Source::Stage(_), Some(archive)) => archive.to_path_buf(),
                     (Source::Stage(stage), None) => {
                         return Err(at.failure(format_args!("there is no stage {stage}")));
@@ -83,9 +83,10 @@ impl Run<'_> {
         }
     }
 
-    fn upload(&self, hash: &FilesHash, at: BuildLocation) -> Result<PathBuf, BuildFailure> {
+    async fn upload(&self, hash: &FilesHash, at: BuildLocation) -> Result<PathBuf, BuildFailure> {
         let uploads = &self.builds.parts.uploads;
-        let found = uploads.find(self.principal.team, hash);
+        let found = uploads.find(self.principal.team, hash).await;
+        let found = found.map_err(|e| at.failure(e))?;
         found.ok_or_else(|| at.failure(format_args!("the files {hash} were not uploaded")))
     }
 }

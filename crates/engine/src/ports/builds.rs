@@ -100,9 +100,10 @@ impl Uploads for Engine {
     }
 
     fn has<'a>(&'a self, team: TeamId, hash: &'a FilesHash) -> BoxFuture<'a, bool> {
-        let (uploads, hash) = (self.shared.uploads.clone(), hash.clone());
-        let found = tokio::task::spawn_blocking(move || uploads.find(team, &hash).is_some());
-        Box::pin(async move { found.await.unwrap_or(false) })
+        Box::pin(async move {
+            let found = self.shared.uploads.find(team, hash).await;
+            matches!(found, Ok(Some(_)))
+        })
     }
 
     fn max_bytes(&self) -> u64 {

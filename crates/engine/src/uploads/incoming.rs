@@ -169,10 +169,8 @@ impl Uploads {
             uploads: self.clone(),
             key,
         };
-        let uploads = self.clone();
-        let file = tokio::task::spawn_blocking(move || uploads.temporary()).await;
         Ok(IncomingUpload {
-            file: Some(file.map_err(io::Error::other)??),
+            file: Some(self.temporary().await?),
             arrived: 0,
             reservation: Reservation {
                 uploads: self.clone(),

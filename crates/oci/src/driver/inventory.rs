@@ -72,7 +72,7 @@ async fn take_over(shared: &Arc<Shared>, survey: Survey) -> Result<Vec<Found>, D
     blocking(move || clear_saved(&saved))
         .await
         .map_err(failed("clear what was half saved"))?;
-    clear_slots(shared, &slots)
+    clear_slots(shared, slots)
         .await
         .map_err(failed("clear network slots"))?;
     shared.network.start();
@@ -225,15 +225,20 @@ fn running(shared: &Shared, id: &SandboxId) -> Option<i32> {
 }
 
 /// Removes the slots of no sandbox: spare ones of the previous server, and half-made ones.
-async fn clear_slots(shared: &Shared, used: &BTreeSet<u32>) -> io::Result<()> {
-    for index in shared.network.taken()? {
+async fn clear_slots(shared: &Arc<Shared>, used: BTreeSet<u32>) -> io::Result<()> {
+    let searched = shared.clone();
+    for index in blocking(move || searched.network.taken()).await? {
         if !used.contains(&index) {
             shared.network.release(index).await;
         }
     }
-    shared
-        .network
-        .stray_namespaces()?
-        .iter()
-        .try_for_each(|f| shared.network.remove_namespace(f))
+    let network = shared.clone();
+    blocking(move || {
+        let network = &network.network;
+        let stray = network.stray_namespaces()?;
+        stray
+            .iter()
+            .try_for_each(|file| network.remove_namespace(file))
+    })
+    .await
 }
