@@ -124,7 +124,7 @@ impl<'a> Unpacker<'a> {
             return Err(Refusal::ReplacesDirectory("/".to_owned()).into());
         }
         self.parents.let_go()?;
-        finish_directory(self.tree.root(), &TreePath::root(), member, self.dialect)?;
+        finish_opened(self.tree.root(), &TreePath::root(), member, self.dialect)?;
         if self.dialect != Dialect::Layer && member.mark == Some(Mark::Opaque) {
             return self.hide_below(&TreePath::root());
         }
@@ -150,7 +150,7 @@ impl<'a> Unpacker<'a> {
         if hides {
             attributes::make_opaque(directory.as_fd()).map_err(failed("hide below", path))?;
         }
-        finish_directory(directory.as_fd(), path, member, self.dialect)
+        finish_opened(directory.as_fd(), path, member, self.dialect)
     }
 
     fn file<R: Read>(
@@ -175,17 +175,7 @@ impl<'a> Unpacker<'a> {
             &mut self.meter,
             &mut self.chunk,
         )?;
-        // Set the owner first: a change of owner clears the setuid bit and the capabilities.
-        fchown(
-            &file,
-            Some(Uid::from_raw(member.uid)),
-            Some(Gid::from_raw(member.gid)),
-        )
-        .map_err(failed("give away", path))?;
-        fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(failed("set the mode of", path))?;
-        let kept = attributes::kept(dialect, &path.to_string(), &member.xattrs)?;
-        attributes::set(file.as_fd(), &kept).map_err(failed("set the attributes of", path))?;
-        set_changed_at(file.as_fd(), moment(member)).map_err(failed("set the time of", path))
+        finish_opened(file.as_fd(), path, member, dialect)
     }
 
     fn symlink(&mut self, path: &TreePath, member: &Member) -> Result<(), UnpackError> {
@@ -327,22 +317,24 @@ fn make_room(parent: BorrowedFd<'_>, name: &[u8], path: &TreePath) -> Result<(),
     }
 }
 
-fn finish_directory(
-    directory: BorrowedFd<'_>,
+/// Sets the owner, the mode, the attributes and the time of a file or a directory.
+fn finish_opened(
+    entry: BorrowedFd<'_>,
     path: &TreePath,
     member: &Member,
     dialect: Dialect,
 ) -> Result<(), UnpackError> {
+    // Set the owner first: a change of owner clears the setuid bit and the capabilities.
     fchown(
-        directory,
+        entry,
         Some(Uid::from_raw(member.uid)),
         Some(Gid::from_raw(member.gid)),
     )
     .map_err(failed("give away", path))?;
-    fchmod(directory, Mode::from_raw_mode(member.mode)).map_err(failed("set the mode of", path))?;
+    fchmod(entry, Mode::from_raw_mode(member.mode)).map_err(failed("set the mode of", path))?;
     let kept = attributes::kept(dialect, &path.to_string(), &member.xattrs)?;
-    attributes::set(directory, &kept).map_err(failed("set the attributes of", path))?;
-    set_changed_at(directory, moment(member)).map_err(failed("set the time of", path))
+    attributes::set(entry, &kept).map_err(failed("set the attributes of", path))?;
+    set_changed_at(entry, moment(member)).map_err(failed("set the time of", path))
 }
 
 /// Sets the owner and the time of an entry that cannot be opened.
