@@ -16,6 +16,8 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::VariantArray as _;
+use strum_macros::{Display, EnumDiscriminants, VariantArray};
 
 use self::stored::Stored;
 use crate::snapshot::Saved;
@@ -70,7 +72,16 @@ impl fmt::Display for FailReason {
 /// The state of a sandbox. Present participles are transient and have a timer.
 ///
 /// Its form in JSON has two keys, `state` and `saved`: a record flattens it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// [`StateKind`] has the states without their data: the keys of the table. Its text is their name in
+/// metrics, logs and messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, EnumDiscriminants)]
+#[strum_discriminants(
+    name(StateKind),
+    doc = "The states without their data: the keys of the table.",
+    derive(Hash, Display, VariantArray),
+    strum(serialize_all = "snake_case")
+)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub enum State {
     /// The driver is creating it.
@@ -93,38 +104,22 @@ pub enum State {
     Terminated(KillReason),
 }
 
-/// The states without their data: the keys of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is the state of the same name")]
-pub enum StateKind {
-    Creating,
-    Running,
-    Pausing,
-    Paused,
-    Resuming,
-    Snapshotting,
-    Failed,
-    Terminating,
-    Terminated,
-}
-
 impl StateKind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Creating,
-        Self::Running,
-        Self::Pausing,
-        Self::Paused,
-        Self::Resuming,
-        Self::Snapshotting,
-        Self::Failed,
-        Self::Terminating,
-        Self::Terminated,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 }
 
 /// A command to a sandbox, or an observation of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// [`InputKind`] has the inputs without their data. The text of a command completes "cannot … a
+/// sandbox".
+#[derive(Debug, Clone, PartialEq, Eq, EnumDiscriminants)]
+#[strum_discriminants(
+    name(InputKind),
+    doc = "The inputs without their data: the other keys of the table.",
+    derive(Hash, Display),
+    strum(serialize_all = "snake_case")
+)]
 pub enum Input {
     /// Command: save and stop.
     Pause,
@@ -135,35 +130,25 @@ pub enum Input {
     /// Command: kill.
     Kill(KillReason),
     /// Observed: it answers.
+    #[strum_discriminants(strum(to_string = "use"))]
     Ready,
     /// Observed: it is saved as this checkpoint, and stopped.
+    #[strum_discriminants(strum(to_string = "end the pause of"))]
     Paused(Saved),
     /// Observed: saving failed, and it keeps running.
+    #[strum_discriminants(strum(to_string = "end the pause of"))]
     PauseFailed,
     /// Observed: the resume failed; the saved state is still valid.
+    #[strum_discriminants(strum(to_string = "end the resume of"))]
     ResumeFailed,
     /// Observed: the copy was taken or failed; it keeps running.
+    #[strum_discriminants(strum(to_string = "end the snapshot of"))]
     SnapshotEnded,
     /// Observed: it stopped.
+    #[strum_discriminants(strum(to_string = "fail"))]
     Failed(FailReason),
     /// Observed: its resources are removed.
-    Cleared,
-}
-
-/// The inputs without their data: the other keys of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is the input of the same name")]
-pub enum InputKind {
-    Pause,
-    Resume,
-    Snapshot,
-    Kill,
-    Ready,
-    Paused,
-    PauseFailed,
-    ResumeFailed,
-    SnapshotEnded,
-    Failed,
+    #[strum_discriminants(strum(to_string = "clear"))]
     Cleared,
 }
 
@@ -211,17 +196,7 @@ impl State {
     /// The state without its data.
     #[must_use]
     pub fn kind(&self) -> StateKind {
-        match self {
-            Self::Creating => S::Creating,
-            Self::Running => S::Running,
-            Self::Pausing => S::Pausing,
-            Self::Paused(_) => S::Paused,
-            Self::Resuming(_) => S::Resuming,
-            Self::Snapshotting => S::Snapshotting,
-            Self::Failed(_) => S::Failed,
-            Self::Terminating(_) => S::Terminating,
-            Self::Terminated(_) => S::Terminated,
-        }
+        self.into()
     }
 
     /// The state after `input`.
@@ -238,7 +213,7 @@ impl State {
             .find(|(from, on, _)| *from == state && *on == kind);
         match row {
             Some((_, _, to)) => Ok(self.enter(*to, input)),
-            None if kind.is_order() => Err(Refused { input: kind, state }),
+            None if kind.is_command() => Err(Refused { input: kind, state }),
             None => Ok(self.clone()),
         }
     }
@@ -316,60 +291,15 @@ impl Input {
     /// The input without its data.
     #[must_use]
     pub fn kind(&self) -> InputKind {
-        match self {
-            Self::Pause => I::Pause,
-            Self::Resume => I::Resume,
-            Self::Snapshot => I::Snapshot,
-            Self::Kill(_) => I::Kill,
-            Self::Ready => I::Ready,
-            Self::Paused(_) => I::Paused,
-            Self::PauseFailed => I::PauseFailed,
-            Self::ResumeFailed => I::ResumeFailed,
-            Self::SnapshotEnded => I::SnapshotEnded,
-            Self::Failed(_) => I::Failed,
-            Self::Cleared => I::Cleared,
-        }
+        self.into()
     }
 }
 
 impl InputKind {
     /// Whether this is a command, which can be refused, and not an observation.
     #[must_use]
-    pub fn is_order(self) -> bool {
+    pub fn is_command(self) -> bool {
         matches!(self, I::Pause | I::Resume | I::Snapshot)
-    }
-}
-
-impl fmt::Display for InputKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            I::Pause => "pause",
-            I::Resume => "resume",
-            I::Snapshot => "snapshot",
-            I::Kill => "kill",
-            I::Ready => "use",
-            I::Paused | I::PauseFailed => "end the pause of",
-            I::ResumeFailed => "end the resume of",
-            I::SnapshotEnded => "end the snapshot of",
-            I::Failed => "fail",
-            I::Cleared => "clear",
-        })
-    }
-}
-
-impl fmt::Display for StateKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            S::Creating => "creating",
-            S::Running => "running",
-            S::Pausing => "pausing",
-            S::Paused => "paused",
-            S::Resuming => "resuming",
-            S::Snapshotting => "snapshotting",
-            S::Failed => "failed",
-            S::Terminating => "terminating",
-            S::Terminated => "terminated",
-        })
     }
 }
 

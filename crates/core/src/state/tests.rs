@@ -49,7 +49,7 @@ proptest! {
                     state = next;
                 }
                 Err(refused) => {
-                    prop_assert!(input.kind().is_order());
+                    prop_assert!(input.kind().is_command());
                     prop_assert_eq!(refused.state, before);
                 }
             }
@@ -82,8 +82,20 @@ fn a_pair_is_listed_once_so_the_answer_does_not_depend_on_order() {
 }
 
 #[test]
+fn metrics_and_messages_name_states_and_commands_alike() {
+    let names: Vec<String> = StateKind::ALL.iter().map(StateKind::to_string).collect();
+    assert_eq!(
+        names.join(" "),
+        "creating running pausing paused resuming snapshotting failed terminating terminated"
+    );
+    let commands = [I::Pause, I::Resume, I::Snapshot, I::Kill, I::Ready];
+    let names = commands.map(|command| command.to_string());
+    assert_eq!(names, ["pause", "resume", "snapshot", "kill", "use"]);
+}
+
+#[test]
 fn every_state_except_terminated_can_be_killed() {
-    for state in StateKind::ALL {
+    for &state in StateKind::ALL {
         let killable = TRANSITIONS.contains(&(state, I::Kill, S::Terminating));
         assert_eq!(
             killable,
