@@ -1,28 +1,28 @@
-"""Settings of every Python kernel: what comes out is read by programs."""
+"""Settings of every Python kernel, whose output is read by programs."""
 
 import sys
 
 c = get_config()  # noqa: F821 (IPython gives it)
 
-# Tracebacks are passed on as text.
+# Tracebacks are plain text.
 c.InteractiveShell.colors = "nocolor"
-# A list is shown to its end, however long it is.
+# Lists are shown in full.
 c.PlainTextFormatter.max_seq_length = 0
-# Nobody looks for what was run before, and a sandbox that was cloned shares no file with its twin.
+# No history: programs do not read it, and clones must not share a file.
 c.HistoryManager.hist_file = ":memory:"
-# Whoever reads waits for the word that all has been said, and not for a time.
+# No pause after an execution: clients wait for the `idle` status.
 c.IPythonKernel._execute_sleep = 0
-# Nobody debugs over the kernel's connection, and the debugger is a tenth of its memory. Programs
-# may use it: startup/00-debugger.py.
+# Clients do not debug over the kernel's connection, and the debugger takes a tenth of its memory.
+# Programs may still import it: startup/00-debugger.py.
 sys.modules["debugpy"] = None
 
 
 def _hold():
-    """Has whoever prints wait while nobody reads it.
+    """Backpressure: a program that prints waits while the client does not keep up.
 
-    ZeroMQ drops what a slow reader leaves, and says so to nobody. While something is executed its
-    reader is there, and at most 64 messages wait for it; what a thread prints after that is dropped
-    once they do, as nobody may ever read it.
+    By default ZeroMQ silently drops messages for a slow reader. During an execution there is a
+    reader, and at most 64 messages wait for it. Output of threads after the execution may have no
+    reader, so it is dropped when 64 messages wait.
     """
     import threading
 
@@ -33,7 +33,7 @@ def _hold():
     schedule, write = IOPubThread.schedule, OutStream.write
 
     def begin_holding(self, socket, *args, **options):
-        # What nobody reads is told, and not dropped.
+        # A full queue is an error, not a silent loss.
         socket.setsockopt(zmq.SNDHWM, 64)
         socket.setsockopt(zmq.XPUB_NODROP, 1)
         self.executing = False
@@ -43,7 +43,7 @@ def _hold():
 
     def wait(self):
         if not self.flows.is_set() and threading.current_thread() is not self.thread:
-            # A process that was forked has nobody who would say that it flows again.
+            # In a forked process no thread would set the event.
             if self._check_mp_mode() != CHILD:
                 self.flows.wait()
 
@@ -52,7 +52,7 @@ def _hold():
             return send(self, message, *args, **options)
         topic = bytes(message[0])
         if topic.endswith(b".status") and b"execute_request" in bytes(message[4]):
-            # What belongs to an execution is between these two, which are part of it.
+            # An execution lasts from its `busy` status to its `idle` status.
             self.executing = True
             ends = b'"idle"' in bytes(message[6])
         else:

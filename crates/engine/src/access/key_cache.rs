@@ -1,4 +1,4 @@
-//! Keys that were good a moment ago, and who has to hear when one is deleted.
+//! A cache of valid API keys, and the watches that end when a key is deleted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::Access;
 
-/// How many keys are remembered between requests; more are looked up each time.
+/// The most keys in the cache. Beyond it, the cache starts anew.
 const REMEMBERED: usize = 4096;
 
-/// From how many watched keys on those that nobody watches any more are looked for.
+/// From this many watched keys on, a new watch first removes the keys without watchers.
 const WATCHED: usize = 64;
 
-/// Keys that were good a moment ago, so that a request does not wait for the store.
+/// Valid keys, so that a request does not wait for the store.
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache {
     remembered: RwLock<Remembered>,
-    /// Who changes a key that is there: a change must not bring back what another has removed.
+    /// Held while an existing key is changed, so that a change cannot restore a deleted key.
     pub(super) changing: AsyncMutex<()>,
 }
 
@@ -29,9 +29,9 @@ struct Remembered {
     by_hash: HashMap<ApiKeyHash, Principal>,
     /// The same keys by their ids.
     ids: HashSet<KeyId>,
-    /// How many keys were removed: what was looked up before the last of that may be it.
+    /// How many keys were removed. A lookup that began before the last removal may be outdated.
     removals: u64,
-    /// Told when their key is deleted.
+    /// The watched keys: each is set to true when its key is deleted.
     watched: HashMap<KeyId, watch::Sender<bool>>,
 }
 
@@ -40,12 +40,12 @@ impl KeyCache {
         self.remembered.read().by_hash.get(hash).cloned()
     }
 
-    /// To be asked before a key is looked up, for [`KeyCache::remember`].
+    /// The number of removals so far. Read it before looking up a key, for [`KeyCache::remember`].
     pub(super) fn removals(&self) -> u64 {
         self.remembered.read().removals
     }
 
-    /// Remembers what was looked up, unless a key was removed since `removals`.
+    /// Caches the result of a lookup, unless a key was removed since `removals`.
     pub(super) fn remember(&self, hash: ApiKeyHash, principal: Principal, removals: u64) {
         let mut remembered = self.remembered.write();
         if remembered.removals != removals {
@@ -59,7 +59,7 @@ impl KeyCache {
         remembered.by_hash.insert(hash, principal);
     }
 
-    /// Forgets a key that the store has no more, and tells those who watch it.
+    /// Removes a key that was deleted from the store, and notifies its watchers.
     pub(super) fn forget(&self, hash: &ApiKeyHash, id: KeyId) {
         let mut remembered = self.remembered.write();
         remembered.removals += 1;
@@ -70,7 +70,7 @@ impl KeyCache {
         }
     }
 
-    /// What hears of the end of a key, and whether the key is known to be good at this moment.
+    /// A receiver that learns of the deletion of a key, and whether the key is cached as valid now.
     fn watch(&self, id: KeyId) -> (watch::Receiver<bool>, bool) {
         {
             let remembered = self.remembered.read();
@@ -95,12 +95,11 @@ impl KeyCache {
     }
 }
 
-/// How long a key is good: what goes on for longer than one call watches it, so that a deleted key
-/// acts no more.
+/// The lifetime of a key. Long-lived connections watch it, so that a deleted key loses its effect.
 #[derive(Clone)]
 pub struct KeyLifetime {
     deleted: watch::Receiver<bool>,
-    /// Whether the key was there when the watch began.
+    /// Whether the key is known to exist, so that only its deletion matters.
     known: bool,
     key: KeyId,
     access: Arc<Access>,
@@ -117,18 +116,18 @@ impl KeyLifetime {
         }
     }
 
-    /// Ends when the key is deleted; at once when it already is.
+    /// Resolves when the key is deleted; at once if it already is.
     pub async fn ended(&mut self) {
         if !self.known {
             let keys = self.access.keys.keys(None).await;
-            // When the store cannot be read, only the news of a deletion counts.
+            // If the store cannot be read, only a notification of the deletion counts.
             if keys.is_ok_and(|keys| keys.iter().all(|key| key.id != self.key)) {
                 return;
             }
             self.known = true;
         }
         if self.deleted.wait_for(|deleted| *deleted).await.is_err() {
-            // The cache, and with it the server, is gone.
+            // The cache is gone, because the server stops.
             std::future::pending::<()>().await;
         }
     }

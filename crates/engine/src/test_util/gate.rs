@@ -1,11 +1,11 @@
-//! A place where a fake stops until a test lets it go on.
+//! A gate at which a fake waits until a test opens it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::watch;
 
-/// Open, until a test shuts it: whoever comes then waits until it is opened.
+/// Open until a test shuts it. Callers then wait until it is opened again.
 #[derive(Debug, Clone)]
 pub struct Gate {
     shut: watch::Sender<bool>,
@@ -24,23 +24,23 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Lets nobody pass from now on.
+    /// Makes further callers wait.
     pub fn shut(&self) {
         self.shut.send_replace(true);
     }
 
-    /// Lets everybody pass who waits, and who comes.
+    /// Lets the waiting callers and all later ones pass.
     pub fn open(&self) {
         self.shut.send_replace(false);
     }
 
-    /// How many wait.
+    /// How many callers wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// How many have passed.
+    /// How many callers have passed.
     #[must_use]
     pub fn passed(&self) -> usize {
         self.passed.load(Ordering::SeqCst)

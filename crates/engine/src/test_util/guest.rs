@@ -1,4 +1,8 @@
-//! A guest that tests own.
+//! A fake daemon, controlled by tests.
+//!
+//! The real daemon cannot take its place inside the test process. It acts on the whole system of its
+//! sandbox as its first process: it reaps every child, stops all other processes for a snapshot, adds
+//! users and writes to `/`. `envd/tests` runs it as a process, and `conformance/` in sandboxes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,40 +22,40 @@ use shoal_core::ports::inside::{
 };
 use shoal_protocol::client::{RunEnd, SandboxTarget};
 
-/// A guest that agrees to everything, or to nothing, and remembers whether time stands still.
+/// A daemon that accepts every request unless it is told otherwise, and records them.
 #[derive(Debug, Clone, Default)]
 pub struct FakeGuest {
-    /// Whether it refuses.
+    /// Whether it refuses commands and the start of a run.
     pub refuses: bool,
-    /// Whether it does not answer what is no order to begin.
+    /// Whether it does not answer requests to freeze.
     pub silent: bool,
-    /// Where whoever wants what was written to be on its disk passes.
+    /// Requests to sync its disk pass this gate.
     pub syncs: Gate,
-    /// Whether it was told that time stands still, and not yet that it goes on.
+    /// Whether it is frozen.
     pub frozen: Arc<Mutex<bool>>,
-    /// The tokens that it was begun with.
+    /// The tokens that the callers of `init` knew.
     pub known: Arc<Mutex<Vec<Option<String>>>>,
-    /// The tokens that it was given each time.
+    /// The token that each `init` set.
     pub given: Arc<Mutex<Vec<Option<String>>>>,
-    /// Whether its answers to that are lost.
+    /// Whether its answers to `init` are lost.
     pub lost: Arc<Mutex<bool>>,
-    /// The orders that began its runs.
+    /// The requests of `init`.
     pub begun: Arc<Mutex<Vec<InitSpec>>>,
-    /// The commands that it was told to run, and where.
+    /// The commands that it ran, and in which sandbox.
     pub commands: Arc<Mutex<Vec<(SandboxTarget, SandboxCommand)>>>,
-    /// What a command does of which nothing else is said in `answers`: nothing, and that well.
+    /// The output of commands that are not in `answers`. By default they succeed silently.
     pub output: Arc<Mutex<Vec<CommandOutput>>>,
-    /// What commands do, by program and arguments with a space between.
+    /// The output of commands, by program and arguments joined with spaces.
     pub answers: Arc<Mutex<BTreeMap<String, Vec<CommandOutput>>>>,
-    /// The commands that never end, by program and arguments with a space between.
+    /// The commands that never end, by program and arguments joined with spaces.
     pub endless: Arc<Mutex<BTreeSet<String>>>,
-    /// The ports at which nothing answers.
+    /// The ports that no program listens on.
     pub closed: Arc<Mutex<BTreeSet<u16>>>,
-    /// What was written to commands.
+    /// The input that commands got.
     pub input: Arc<Mutex<Vec<u8>>>,
-    /// The files in it, by path.
+    /// Its files, by path.
     pub files: Arc<Mutex<BTreeMap<String, Bytes>>>,
-    /// The links in it, by path. One leads to what `files` has at its path, or nowhere.
+    /// Its links, by path. A link leads to the file of the same path, or nowhere.
     pub links: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -68,9 +72,11 @@ impl Guest for FakeGuest {
         self.begun.lock().push(spec);
         Box::pin(async move {
             if refuses {
-                Err(InsideError::Refused("told to refuse".to_owned()))
+                Err(InsideError::Refused("the test refuses it".to_owned()))
             } else if lost {
-                Err(InsideError::Unreachable("told to lose it".to_owned()))
+                Err(InsideError::Unreachable(
+                    "the test loses the answer".to_owned(),
+                ))
             } else {
                 Ok("0".to_owned())
             }
@@ -90,7 +96,7 @@ impl Guest for FakeGuest {
             }
             *self.frozen.lock() = !silent;
             if silent {
-                Err(InsideError::Unreachable("told to be silent".to_owned()))
+                Err(InsideError::Unreachable("the test silences it".to_owned()))
             } else {
                 Ok(())
             }
@@ -106,7 +112,9 @@ impl Guest for FakeGuest {
         let closed = self.closed.lock().contains(&port);
         Box::pin(async move {
             if closed {
-                Err(InsideError::Unreachable("told to be closed".to_owned()))
+                Err(InsideError::Unreachable(
+                    "the test closes the port".to_owned(),
+                ))
             } else {
                 Ok(())
             }
@@ -121,7 +129,7 @@ impl Guest for FakeGuest {
     }
 }
 
-/// A client of a fake guest.
+/// A client of the fake daemon.
 struct FakeClient {
     guest: FakeGuest,
     target: SandboxTarget,
@@ -151,7 +159,7 @@ impl SandboxClient for FakeClient {
         let refuses = self.guest.refuses;
         Box::pin(async move {
             if refuses {
-                return Err(InsideError::Refused("told to refuse".to_owned()));
+                return Err(InsideError::Refused("the test refuses it".to_owned()));
             }
             Ok(RunningCommand {
                 output: if endless {
@@ -226,7 +234,7 @@ impl SandboxClient for FakeClient {
 }
 
 impl FakeGuest {
-    /// What lies at a path: a file, a directory that files are in, or a link.
+    /// The entry at a path: a file, a directory of files, or a link.
     fn entry(&self, path: &str) -> Option<FileEntry> {
         let (files, link) = (self.files.lock(), self.links.lock().contains(path));
         let directory = format!("{}/", path.trim_end_matches('/'));
@@ -249,7 +257,7 @@ impl FakeGuest {
     }
 }
 
-/// Remembers what is written to a command.
+/// Records the input of a command.
 struct FakeControl(Arc<Mutex<Vec<u8>>>);
 
 impl CommandControl for FakeControl {

@@ -1,4 +1,4 @@
-//! Images that come from a registry which is made up.
+//! A fake registry of images.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, Regi
 
 use super::Gate;
 
-/// Images of which none is here until it is pulled. The name says what comes of that: one with
-/// `missing`, `private` or `foreign` in it is not had. Whoever has an account gets another image than
-/// whoever has none, unless his password is `wrong`.
+/// A registry whose images are on the node only after a pull. A name decides the outcome: pulls of
+/// `…missing…`, `…private…` and `…foreign…` fail. A pull with credentials gets another image than one
+/// without; the password `wrong` is refused.
 #[derive(Debug, Clone, Default)]
 pub struct FakeRegistry {
     here: Arc<Mutex<Vec<Image>>>,
-    /// What was asked of the registry, each time.
+    /// The name of each pull.
     pub pulled: Arc<Mutex<Vec<ImageName>>>,
-    /// What of that was asked for by tenants.
+    /// The names that tenants pulled, which must not lead to private hosts.
     pub asked_by_tenants: Arc<Mutex<Vec<ImageName>>>,
-    /// Where whoever looks whether an image is here passes.
+    /// Lookups of images on the node pass this gate.
     pub finds: Gate,
 }
 
-/// An image of one layer, which says who runs in it, where, and with what.
+/// An image of one layer that sets a user, a working directory and variables.
 #[must_use]
 pub fn image(name: ImageName) -> Image {
     Image {
@@ -109,7 +109,7 @@ impl Images for FakeRegistry {
     }
 }
 
-/// No images.
+/// A store without images.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoImages;
 

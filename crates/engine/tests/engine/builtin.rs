@@ -1,4 +1,4 @@
-//! Templates of the installation that are built when they are first asked for.
+//! Builtin templates, which are built on demand.
 
 use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, Plan, Stage, Step};
 use shoal_core::ports::inside::{CommandExit, CommandOutput};
@@ -45,7 +45,7 @@ impl BuiltinDefinition for Definition {
     }
 }
 
-/// What the engine then knows how to build: its one step is what the guest says it is.
+/// A builtin template with one step, whose outcome the fake guest decides.
 pub(super) fn offer() -> BuiltinTemplate {
     BuiltinTemplate {
         id: TemplateId::from_entropy([9; 16]),
@@ -56,7 +56,7 @@ pub(super) fn offer() -> BuiltinTemplate {
     }
 }
 
-/// A guest in which the one step fails.
+/// A guest in which the step fails.
 fn failing() -> FakeGuest {
     let guest = FakeGuest::default();
     let exit = CommandOutput::Exit(CommandExit {
@@ -85,7 +85,7 @@ impl Fixture {
         self.engine.create(&self.me, new, None).await.map(|_| ())
     }
 
-    /// The build that there is, once it has ended.
+    /// The newest build, after it has ended.
     async fn builtin_build(&self) -> Arc<BuildRecord> {
         let id = TemplateId::from_entropy([9; 16]);
         loop {
@@ -112,12 +112,12 @@ async fn the_first_create_begins_a_build_that_all_share_and_may_use() {
     let fixture = offering(FakeGuest::default()).await;
     let guests = principal(&fixture.engine, "guests").await;
     let Err(CreateError::BeingBuilt { template, build }) = fixture.ask().await else {
-        panic!("it is not said to be built");
+        panic!("the create does not say that the template is being built");
     };
     assert_eq!(template.as_str(), NAME);
     let (_, number) = build.split_once('/').unwrap();
     let number = number.parse().unwrap();
-    // Whoever asks watches the same one, of a team that is nobody's, and cannot end it.
+    // All callers see the same build. It belongs to a team without keys, and they cannot cancel it.
     for who in [&fixture.me, &guests] {
         let seen = fixture.engine.build(who, number).unwrap();
         assert!(seen.builtin && seen.team != who.team);
@@ -137,7 +137,7 @@ async fn the_first_create_begins_a_build_that_all_share_and_may_use() {
     fixture.ask().await.unwrap();
     let new = SandboxRequest::of(fixture.reference());
     fixture.engine.create(&guests, new, None).await.unwrap();
-    // It is the installation's: no team changes what another stands on.
+    // It belongs to the installation: a team cannot change a template that other teams use.
     let name = NAME.parse().unwrap();
     let again = fixture.engine.build_builtin(&guests, &name, false).await;
     assert!(
@@ -153,9 +153,9 @@ async fn the_first_create_begins_a_build_that_all_share_and_may_use() {
 }
 
 #[tokio::test]
-async fn what_a_team_calls_so_is_never_taken_for_it() {
+async fn a_teams_template_of_the_same_name_never_replaces_a_builtin_one() {
     let fixture = offering(FakeGuest::default()).await;
-    // Not before it is there, either.
+    // The name is reserved even before the template is built.
     let new = BuildRequest {
         name: fixture.reference(),
         tags: Vec::new(),
@@ -166,7 +166,7 @@ async fn what_a_team_calls_so_is_never_taken_for_it() {
         matches!(announced, Err(BuildError::Taken(_))),
         "{announced:?}"
     );
-    // A team's own `base` is not what it stands on.
+    // A builtin template is not based on a team's own `base`.
     let own = Template {
         team: Some(fixture.me.team),
         public: true,
@@ -184,7 +184,7 @@ async fn what_a_team_calls_so_is_never_taken_for_it() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_for_a_while_and_then_tried_again() {
+async fn a_failed_build_is_reported_for_a_while_and_then_retried() {
     let fixture = offering(failing()).await;
     let asked = fixture.ask().await;
     assert!(matches!(asked, Err(CreateError::BeingBuilt { .. })));
@@ -201,7 +201,7 @@ async fn a_failure_is_told_for_a_while_and_then_tried_again() {
 }
 
 #[tokio::test]
-async fn another_name_is_not_found_and_said_to_be_none() {
+async fn an_unknown_name_is_not_found_and_the_error_lists_the_builtin_templates() {
     let fixture = offering(FakeGuest::default()).await;
     let other = SandboxRequest::of("other".parse::<TemplateRef>().unwrap());
     let created = fixture.engine.create(&fixture.me, other, None).await;
@@ -220,7 +220,7 @@ async fn another_name_is_not_found_and_said_to_be_none() {
 }
 
 #[tokio::test]
-async fn of_builds_that_fail_for_the_installation_the_last_are_remembered() {
+async fn the_newest_failed_builds_of_the_installation_are_kept() {
     let fixture = offering(failing()).await;
     for _ in 0..201 {
         fixture.ask().await.unwrap_err();
@@ -233,12 +233,12 @@ async fn of_builds_that_fail_for_the_installation_the_last_are_remembered() {
 }
 
 #[tokio::test]
-async fn what_a_build_had_made_when_its_server_ended_is_its_template() {
+async fn a_build_that_finished_before_a_crash_becomes_its_template() {
     let fixture = offering(FakeGuest::default()).await;
     fixture.ask().await.unwrap_err();
     let built = fixture.builtin_build().await;
     let made = fixture.until_there().await;
-    // As the store is when the server ends in between.
+    // The store as a crash between the two writes leaves it.
     let parts = test_util::parts(fixture.directory.path());
     let between = BuildRecord {
         status: BuildStatus::Building,
@@ -271,7 +271,7 @@ async fn what_a_build_had_made_when_its_server_ended_is_its_template() {
 }
 
 #[tokio::test]
-async fn only_admins_try_again_at_once_or_by_force() {
+async fn only_admins_retry_at_once_or_force_a_build() {
     let fixture = offering(failing()).await;
     let (engine, name) = (&fixture.engine, NAME.parse().unwrap());
     let admin = Principal {
@@ -289,7 +289,7 @@ async fn only_admins_try_again_at_once_or_by_force() {
     let begun = engine.build_builtin(&admin, &name, false).await.unwrap();
     assert_ne!(begun.id, failed.id);
     assert_eq!(fixture.builtin_build().await.status, BuildStatus::Ready);
-    // What was done is not done again for whoever asks.
+    // Cached steps run again for admins only.
     for (who, runs) in [(&fixture.me, 0), (&admin, 1)] {
         let reference = fixture.reference();
         fixture.until_there().await;
@@ -303,7 +303,7 @@ async fn only_admins_try_again_at_once_or_by_force() {
 }
 
 #[tokio::test]
-async fn a_build_of_the_installations_is_begun_by_admins_and_joined_by_all() {
+async fn admins_begin_builtin_builds_and_all_teams_may_wait_for_them() {
     let fixture = fixture_of(FakeGuest::default(), |_| {}).await;
     let engine = &fixture.engine;
     engine.register_builtin(offer());
@@ -319,7 +319,7 @@ async fn a_build_of_the_installations_is_begun_by_admins_and_joined_by_all() {
         let refused = built.map(|_| ()).unwrap_err();
         assert!(matches!(refused, BuiltinError::AdminsOnly(_)), "{refused}");
     }
-    // A build of a tenant's that stands on it begins none either.
+    // A tenant's build that is based on it does not begin one either.
     let new = BuildRequest {
         name: "upper".parse().unwrap(),
         tags: Vec::new(),
