@@ -1,4 +1,4 @@
-//! A table that is printed anew while somebody looks at it.
+//! A table that is refreshed on a terminal.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) struct LiveArgs {
 }
 
 impl LiveArgs {
-    /// Prints what `table` says, once or until somebody interrupts.
+    /// Prints `table` once, or again and again until an interrupt.
     pub(crate) async fn show(
         &self,
         table: impl AsyncFn() -> Result<Table, Failure>,
@@ -36,7 +36,7 @@ impl LiveArgs {
         if self.once || !output::is_terminal() {
             return table().await?.print();
         }
-        // Heard from now on: one that comes while the server is asked is not lost.
+        // Registered now, so that an interrupt during the first request counts too.
         let mut interrupted = signal(SignalKind::interrupt())?;
         loop {
             let text = table().await?.text();

@@ -157,7 +157,7 @@ pub(crate) fn until(moment: &str) -> String {
     }
 }
 
-/// What somebody may have meant, if one of the known names is near.
+/// The known name that is most similar, if one is similar enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Half an id, copied, is near too.
     let begins = |candidate: &str| name.len() >= 3 && candidate.starts_with(name);

@@ -14,7 +14,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Shows that something is waited for; nothing where nobody looks.
+/// A spinner while the command waits; hidden unless stderr is a terminal.
 pub(crate) fn spinner(what: &str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// What a terminal has when nobody says.
+/// The size of a terminal that does not report one.
 const STANDARD_SIZE: (u16, u16) = (80, 24);
 
 /// Hands every key through as it is, until it is dropped.

@@ -1,4 +1,4 @@
-//! The catalogue in force: read from the store, replaced as a whole, heard of by whoever listens.
+//! The current catalogue: read from the store, replaced as a whole, and announced to subscribers.
 
 use std::sync::Arc;
 

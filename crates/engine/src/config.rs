@@ -129,21 +129,20 @@ pub struct EngineConfig {
     pub runtimes: AllowedRuntimes,
     /// Where the logs of sandboxes are kept.
     pub logs: PathBuf,
-    /// Where what clients send for builds is kept.
+    /// The directory of uploads for builds.
     pub uploads: PathBuf,
-    /// How many bytes may be copied at once for a build: in an archive that is sent, or from a stage.
+    /// The most bytes of one copy in a build, from an upload or from another stage.
     pub upload_max: u64,
-    /// What exports of snapshots are sealed with; a key of this installation alone when none is
-    /// given.
+    /// The key that seals exported snapshots. By default it is specific to this installation.
     pub export_key: Option<ExportKey>,
-    /// The most bytes that an imported snapshot may have, of memory and files together.
+    /// The most bytes of an imported snapshot, memory and files together.
     pub import_max: u64,
-    /// How many bytes of archives a tenant may have; four of the largest, or half of what all may have,
-    /// when nothing is said.
+    /// The most bytes of a team's archives. By default four of the largest, or half of what all teams
+    /// may have.
     pub uploads_per_team: Option<u64>,
-    /// How many bytes of archives all tenants may have; a quarter of the file system when nothing is said.
+    /// The most bytes of all teams' archives. By default a quarter of the file system.
     pub uploads_of_all: Option<u64>,
-    /// How many bytes the logs of a tenant's sandboxes may have, those that have ended included.
+    /// The most bytes of the logs of a team's sandboxes, including ended ones.
     pub logs_per_team: u64,
     /// How long the record and the log of a sandbox are kept after its end.
     pub keep_ended: Duration,

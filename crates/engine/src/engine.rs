@@ -93,7 +93,7 @@ pub enum OpenError {
     /// The directory of logs cannot be made.
     #[error("cannot make the directory of logs")]
     Logs(#[source] std::io::Error),
-    /// The directory of what is sent for builds cannot be made.
+    /// The directory of uploads cannot be made.
     #[error("cannot make the directory of uploads")]
     Uploads(#[source] std::io::Error),
     /// The system has no randomness.

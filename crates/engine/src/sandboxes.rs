@@ -78,7 +78,7 @@ use crate::telemetry::Telemetry;
 use crate::work::Work;
 use shoal_core::ports::sandboxes::SandboxError;
 
-/// Hears of facts about sandboxes on behalf of the parts of the engine that depend on them.
+/// Receives the facts about sandboxes for the services that depend on them.
 pub(crate) trait Listener: Send + Sync {
     /// A sandbox has ended, and is in the registry no longer.
     fn ended(&self, record: &SandboxRecord);
@@ -139,12 +139,12 @@ impl Sandboxes {
         self.registry.mailbox(id)
     }
 
-    /// Ends when the sandbox is no longer live; at once when there is none.
+    /// Resolves when the sandbox has ended; at once if there is none.
     pub(crate) fn ended(&self, id: &SandboxId) -> impl Future<Output = ()> + use<> {
         self.registry.ended(id)
     }
 
-    /// The right of `principal` to a sandbox that lives, with what is known of it.
+    /// The permit of `principal` for a live sandbox, with its record.
     ///
     /// # Errors
     /// [`SandboxError::NotFound`] when there is none, or it is another tenant's.
@@ -219,8 +219,8 @@ impl Sandboxes {
         }
     }
 
-    /// The runtime of a sandbox as a label of metrics: the one that ran it, else the one that was asked
-    /// for. An unknown name is the caller's text, of which there are too many for a label.
+    /// The runtime of a sandbox as a label of metrics: the one that ran it, or else the requested one.
+    /// Unknown names come from callers, and would be too many labels.
     pub(crate) fn runtime_label(&self, record: &SandboxRecord) -> String {
         let runtimes = &self.parts.drivers.capabilities().runtimes;
         let ran = record.report.as_ref().map(|report| &report.runtime);

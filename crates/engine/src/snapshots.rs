@@ -128,7 +128,7 @@ impl Snapshots {
         self.changed.notify_one();
     }
 
-    /// Puts a changed snapshot in the place of what was known of it.
+    /// Replaces the record of a snapshot.
     fn replace(&self, snapshot: SnapshotRecord) {
         let mut all = self.all.write();
         if let Some(known) = all.iter_mut().find(|known| known.id == snapshot.id) {
@@ -263,7 +263,7 @@ impl Snapshots {
     }
 
     /// Removes the tag that `reference` names, and the snapshot with its last tag. Without a tag, all
-    /// versions are removed. Sandboxes that were started from them go on.
+    /// versions are removed. Sandboxes that were started from them keep running.
     ///
     /// # Errors
     /// See [`SnapshotError`].
@@ -362,7 +362,7 @@ impl Snapshots {
                 () = self.clock.sleep_until(at) => {
                     if let Err(error) = self.forget(id).await {
                         tracing::error!(snapshot.id = %id, error = %Chain(&error), "an expired snapshot stays on the disk");
-                        // Nobody sees it any more.
+                        // Hide it from users all the same.
                         self.remove(id);
                     }
                 }

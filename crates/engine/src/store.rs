@@ -29,13 +29,13 @@ use shoal_core::BoxFuture;
 use shoal_core::store::StoreError;
 use tokio::sync::{mpsc, oneshot};
 
-/// How many calls may wait for the one that is under way.
+/// How many calls may wait for the current one.
 const WAITING: usize = 1024;
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// Makes the file when there is none, and lets nobody else read it: the secret that tokens are
-/// made from is in it. The files that SQLite makes beside it get the same mode.
+/// Creates the file if it is missing, readable by the owner only: it holds the secret of all tokens.
+/// SQLite gives its other files the same mode.
 fn own_only(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new()
         .read(true)

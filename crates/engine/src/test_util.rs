@@ -103,23 +103,23 @@ pub fn base_template() -> Template {
     }
 }
 
-/// A clock that stands until it is told to go on.
+/// A clock that tests advance.
 #[derive(Debug)]
 pub struct ManualClock(watch::Sender<Timestamp>);
 
 impl ManualClock {
-    /// A clock that stands at the epoch.
+    /// A clock at the epoch.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self(watch::channel(Timestamp::from_unix_millis(0)).0))
     }
 
-    /// Goes on by `duration`.
+    /// Advances by `duration`.
     pub fn advance(&self, duration: Duration) {
         self.0.send_modify(|now| *now = *now + duration);
     }
 
-    /// Goes on to `moment`.
+    /// Advances to `moment`.
     pub fn advance_to(&self, moment: Timestamp) {
         self.0.send_replace(moment);
     }

@@ -33,7 +33,7 @@ fn principal_of(key: &KeyRecord) -> Principal {
 }
 
 impl Access {
-    /// Who holds `key`; nobody when it is not known.
+    /// The holder of `key`; none when it is unknown.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -70,9 +70,9 @@ impl Access {
         self.mint_key(slug, name, admin).await
     }
 
-    /// Makes the first key of an installation when there is none: for its owner, who has no key to
-    /// ask with yet. `keep` puts it where he finds it, before it is good: a key that is good and that
-    /// nobody knows would be the last one.
+    /// Makes the first key of an installation, if there is none: its owner has no key to create one
+    /// with. `keep` saves the key before it becomes valid: a valid key that was lost would prevent
+    /// another first key.
     ///
     /// # Errors
     /// When it is not kept, or the store does not take it.
@@ -180,8 +180,8 @@ impl Access {
             return Err(KeyError::Itself);
         }
         let (access, by) = (self.clone(), by.clone());
-        // On a task of its own: whoever asked may stop waiting, and what the store has forgotten would
-        // go on opening doors.
+        // On a task of its own: if the caller disconnected half-way, a key that the store has deleted
+        // would stay in the cache.
         let work = self.work.clone();
         let removed = work.spawn(async move { access.delete_key_of(&by, id).await });
         let removed = removed.await;

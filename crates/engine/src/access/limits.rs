@@ -13,15 +13,15 @@ use shoal_core::resources::Mib;
 use super::{Access, owner_of_members};
 use crate::random;
 
-/// How many times the memory of the machine the sandboxes of a team may have together when nothing is
-/// said: one that waits for work uses an eighth of what it may have, or less.
+/// The default memory quota of a team, as a multiple of the machine's memory: an idle sandbox uses an
+/// eighth of its limit, or less.
 const MEMORY_TIMES: u32 = 8;
 
-/// Of ten parts of the disk, those that one team may hold when nothing is said: whoever fills them leaves
-/// the others room to create, write, pause and take snapshots.
+/// The default disk quota of a team, in tenths of the disk: a team that uses it up leaves space for the
+/// others to create, write, pause and take snapshots.
 const DISK_PARTS: u32 = 8;
 
-/// The limits of teams that have some of their own.
+/// The limits of teams with limits of their own.
 #[derive(Debug, Default)]
 pub(crate) struct OwnLimits(RwLock<HashMap<TeamId, TeamLimits>>);
 

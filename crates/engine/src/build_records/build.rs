@@ -9,21 +9,21 @@ use shoal_core::clock::Timestamp;
 use shoal_core::id::SnapshotId;
 use tokio::sync::watch;
 
-/// How many lines are kept of what a build says.
+/// The most lines of a build's log.
 const LINES_MAX: usize = 10_000;
 
-/// How many bytes are kept of what a build says.
+/// The most bytes of a build's log.
 const LOG_MAX: usize = 2 << 20;
 
-/// How many bytes of a line are kept.
+/// The most bytes of a line.
 const LINE_MAX: usize = 4 << 10;
 
-/// A build with what it says while it is carried out.
+/// A build with the log of its run.
 #[derive(Debug)]
 pub(crate) struct Build {
     record: RwLock<Arc<BuildRecord>>,
     log: Mutex<Log>,
-    /// What it stands on and has made, which nobody else's end removes.
+    /// The snapshots that it uses or has made. The end of another build must not remove them.
     held: Mutex<HashSet<SnapshotId>>,
     /// Turns true when it is to end.
     pub(crate) cancelled: watch::Sender<bool>,

@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// Deletes a snapshot: the one that `reference` means, or all its tags when it names none.
-    /// Sandboxes that were started from it go on.
+    /// Sandboxes that were started from it keep running.
     ///
     /// # Errors
     /// [`SnapshotError::NotFound`] when there is none.

@@ -1,4 +1,4 @@
-//! The members of all pools, in memory, and what is known of each pool.
+//! The members and the state of all pools, in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(super) enum ClaimOutcome {
 /// A member.
 #[derive(Debug, Clone)]
 pub(super) struct MemberState {
-    /// The digest of what it was made from; none until the plan is known.
+    /// The digest of its plan; none until the plan is known.
     digest: Option<String>,
     pub(super) since: Timestamp,
     pub(super) ready: Option<Timestamp>,

@@ -10,8 +10,8 @@ use super::command::{Command, ResumeRequest};
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
-    /// Gives a sandbox at least `timeout` from now, and lets it go on when it is paused; without
-    /// `memory` it boots from its files then. Never shortens its life.
+    /// Extends the deadline of a sandbox to at least `timeout` from now, and resumes it if it is paused.
+    /// Without `memory`, a paused sandbox boots from its files. Never shortens a deadline.
     ///
     /// # Errors
     /// [`SandboxError::NotFound`] when it has ended; see [`Engine::resume`].

@@ -1,7 +1,7 @@
-//! When the engine has to look at which sandbox by itself.
+//! The timers of sandboxes: deadlines and the limits of transient states.
 //!
-//! One ordered set and one task that sleeps until its first moment: a deadline is met to the
-//! millisecond, and ten thousand of them cost no more than one.
+//! One ordered set, and one task that sleeps until its first moment: deadlines are met to the
+//! millisecond, and ten thousand timers cost no more than one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::id::SandboxId;
 use tokio::sync::Notify;
 
-/// The moments, each with the sandbox to look at.
+/// The timers, one for each sandbox at most.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     moments: Mutex<Moments>,
@@ -25,7 +25,7 @@ struct Moments {
 }
 
 impl Deadlines {
-    /// Says when to look at `id`, instead of any earlier word; never when none is given.
+    /// Sets the timer of `id`, or clears it.
     pub(crate) fn set(&self, id: &SandboxId, moment: Option<Timestamp>) {
         {
             let mut moments = self.moments.lock();
@@ -40,7 +40,7 @@ impl Deadlines {
         self.changed.notify_one();
     }
 
-    /// Waits until a sandbox is due, and takes it out. One caller at a time.
+    /// Waits until a timer expires, and removes it. For one caller.
     pub(crate) async fn due(&self, clock: &Arc<dyn Clock>) -> SandboxId {
         loop {
             let next = self

@@ -1,4 +1,4 @@
-//! Pause a sandbox, and let it go on.
+//! Pauses and resumes a sandbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,11 @@ use super::command::{Command, PauseRequest, ResumeRequest};
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
-    /// Saves a sandbox and stops it. With `contents` that is kept, else what its template says.
-    /// With `healthy` a daemon inside that does not answer is a reason not to. Callers that ask at once
-    /// share one pause.
+    /// Saves a sandbox and stops it. Keeps `contents`, or by default what its template says. With
+    /// `healthy`, the pause is refused if the daemon does not answer. Concurrent callers share one pause.
     ///
     /// # Errors
-    /// [`SandboxError::Refused`] when it was paused before; when it cannot be saved, it runs on.
+    /// [`SandboxError::Refused`] when it is paused already. If it cannot be saved, it keeps running.
     pub(crate) async fn pause(
         &self,
         permit: &SandboxPermit,
@@ -44,11 +43,11 @@ impl Sandboxes {
             .await
     }
 
-    /// Lets a paused sandbox go on for `timeout`; without `memory` it boots from its files. Callers
-    /// that ask at once share one run, which lasts as long as the longest of them wants.
+    /// Resumes a paused sandbox for `timeout`; without `memory` it boots from its files. Concurrent
+    /// callers share one run, which gets the longest of their timeouts.
     ///
     /// # Errors
-    /// [`SandboxError::Refused`] when it ran before; when it cannot go on, it stays as it was saved.
+    /// [`SandboxError::Refused`] when it runs already. If it cannot be resumed, it stays paused.
     pub(crate) async fn resume(
         &self,
         permit: &SandboxPermit,

@@ -62,7 +62,7 @@ impl SandboxRegistry {
         self.by_id.write().remove(id);
     }
 
-    /// Remembers why a sandbox stopped, for whoever asks for it later.
+    /// Remembers why a sandbox stopped, for later requests to it.
     pub(crate) fn note_failure(&self, id: &SandboxId, reason: &FailReason) {
         let mut failures = self.failures.lock();
         if failures.len() == FAILURES_KEPT {
@@ -71,7 +71,7 @@ impl SandboxRegistry {
         failures.push_back((id.clone(), reason.clone()));
     }
 
-    /// What is said of a sandbox that is not there.
+    /// The answer about a sandbox that is not in the registry.
     pub(super) fn missing(&self, id: &SandboxId) -> Lookup {
         let failures = self.failures.lock();
         let failure = failures.iter().rev().find(|(failed, _)| failed == id);
@@ -91,7 +91,7 @@ impl SandboxRegistry {
         self.by_id.read().get(id).map(|entry| entry.mailbox.clone())
     }
 
-    /// What is said of a sandbox, how it is told something, and the attempt to wake it.
+    /// The published state of a sandbox, its mailbox, and the attempt to wake it.
     pub(crate) fn sleeper(
         &self,
         id: &SandboxId,

@@ -18,10 +18,10 @@ use super::quota::{Load, QuotaExceeded, QuotaReservation};
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
-    /// Puts other limits in force, in place: the same processes go on.
+    /// Changes the limits in place: the processes keep running.
     ///
     /// # Errors
-    /// [`SandboxError::Infeasible`] when there is not as much to give; the old limits stay.
+    /// [`SandboxError::Infeasible`] when there is not enough; the old limits stay.
     pub(crate) async fn resize(
         &self,
         permit: &SandboxPermit,
@@ -33,9 +33,9 @@ impl Sandboxes {
 }
 
 impl Sandboxes {
-    /// Begins to change the limits of a sandbox, which is seen to be resizing until that has ended.
-    /// One that cannot be changed is ended: it is not what was asked for. Goes on when the caller stops
-    /// waiting.
+    /// Begins to change the limits of a new sandbox, which shows as resizing until then. If that fails,
+    /// the sandbox is killed, because the caller asked for other limits. Continues when the caller
+    /// disconnects.
     pub(crate) async fn start_resize(
         self: Arc<Self>,
         permit: SandboxPermit,
@@ -67,7 +67,7 @@ impl Sandboxes {
             if let Err(error) = &resized {
                 self.end_unresized(permit.sandbox(), error).await;
             }
-            // Whoever asked may have gone.
+            // The caller may have disconnected.
             let _ = done.send(resized);
         });
         Ok(outcome)

@@ -14,8 +14,8 @@ use super::Sandboxes;
 use super::registry::Published;
 use crate::access::KeyLifetime;
 
-/// Whether traffic wakes a sandbox that rests, or is on its way to run again. One of which only the
-/// disk was kept is not woken: it would boot, and nothing would listen (E2B's rule).
+/// Whether traffic resumes a sandbox that is paused or being resumed. A sandbox without saved memory is
+/// not resumed: it would boot, and no program would listen (E2B's rule).
 fn can_wake(record: &SandboxRecord) -> bool {
     let has_memory = record
         .state
@@ -23,7 +23,7 @@ fn can_wake(record: &SandboxRecord) -> bool {
         .is_some_and(|saved| saved.contents.has_memory());
     let rests = match record.state.kind() {
         StateKind::Paused | StateKind::Resuming => has_memory,
-        // What is kept of it is known when it is; whoever asks waits for that.
+        // The contents are known only after the pause, so requests wait for it.
         StateKind::Pausing => true,
         _ => false,
     };

@@ -1,4 +1,4 @@
-//! Samples of what sandboxes use, taken at intervals.
+//! Samples the use of sandboxes at intervals.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How much of what it may have a tenant has.
+//! The use of a team's quota.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use shoal_core::state::StateKind;
 use super::Sandboxes;
 
 impl Sandboxes {
-    /// What the tenant of `principal` has.
+    /// The use of the team of `principal`.
     pub(crate) fn usage(&self, principal: &Principal) -> Use {
         self.count_use(|team| team == principal.team)
     }
 
-    /// What all tenants have together; nothing to be told to others than admins.
+    /// The use of all teams together, for admins only.
     pub(crate) fn usage_of_all(&self, principal: &Principal) -> Option<Use> {
         principal.admin.then(|| self.count_use(|_| true))
     }

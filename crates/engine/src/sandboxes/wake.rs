@@ -1,4 +1,4 @@
-//! Traffic wakes a sandbox that rests.
+//! Resumes a paused sandbox for its traffic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,18 @@ use super::mailbox::Mailbox;
 use super::registry::Published;
 use shoal_core::ports::sandboxes::SandboxError;
 
-/// The least that a sandbox lives after traffic has woken it (E2B's rule).
+/// The shortest timeout of a sandbox that traffic has resumed (E2B's rule).
 const LEAST_WAKE: Duration = Duration::from_secs(300);
 
 impl Sandboxes {
-    /// Lets a sandbox go on that somebody wants to talk to. Whoever comes while it is on its way
-    /// waits for the same run.
+    /// Resumes a paused sandbox. Concurrent callers wait for the same run.
     pub(crate) async fn wake(&self, id: &SandboxId) -> Result<Arc<Route>, NotResumed> {
         let (published, mailbox, waking) = self.registry.sleeper(id).ok_or(NotResumed::Gone)?;
         let mut attempt = waking.join(|ends| {
-            // On a task of its own: whoever asked first may be gone before the others.
+            // On a task of its own: the first caller may disconnect before the others.
             self.parts.work.spawn(async move {
                 let outcome = attempt(published, mailbox).await;
-                // Nobody may wait any more.
+                // All callers may have disconnected.
                 let _ = ends.send(Some(outcome));
             });
         });

@@ -11,18 +11,18 @@ use shoal_core::template::TemplateName;
 
 use super::Snapshots;
 
-/// The names that somebody is giving to a snapshot, with what each is to mean.
+/// The names of snapshots that are being taken, each with its template.
 pub(crate) type Claims = Arc<Mutex<HashMap<(TeamId, TemplateName), Claim>>>;
 
-/// What a name is to mean, and how many are giving it.
+/// The template that a name will refer to, and how many snapshots are being taken under it.
 #[derive(Debug)]
 pub(crate) struct Claim {
     template: TemplateId,
     holders: usize,
 }
 
-/// What the name of a snapshot means, as long as this is held: two that are taken at once under one
-/// name are two takings of one thing.
+/// The template of a snapshot's name, reserved while this is held: snapshots that are taken at once under
+/// one name become versions of one template.
 #[derive(Debug)]
 pub(crate) struct ClaimedName {
     template: TemplateId,

@@ -1,4 +1,4 @@
-//! Builds with their logs, the layers that they leave, and whose the images are that they stand on.
+//! Builds with their logs, their cached layers, and the owners of their images.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use shoal_core::BoxFuture;

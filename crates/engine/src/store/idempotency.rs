@@ -41,8 +41,8 @@ impl IdempotencyStore for SqliteStore {
     }
 }
 
-/// Frees the keys of requests that were under way when the last server ended, and of which no
-/// sandbox has come: nobody will settle them.
+/// Releases the keys of requests that the previous server did not finish. They have no sandbox, and no
+/// task will settle them.
 fn release(connection: &Connection) -> Result<(), StoreError> {
     connection
         .execute("DELETE FROM idempotency WHERE sandbox IS NULL", [])

@@ -121,8 +121,8 @@ fn live(connection: &Connection) -> Result<Vec<Versioned<SandboxRecord>>, StoreE
         .prepare_cached("SELECT id, version, document FROM sandboxes WHERE terminated = 0")
         .and_then(|mut s| s.query_map([], read)?.collect::<rusqlite::Result<Vec<_>>>())
         .map_err(store_error)?;
-    // One record that cannot be read must not hide the others: it is reported, and what is left
-    // of its sandbox is then found to belong to nobody.
+    // One unreadable record must not hide the others: it is logged, and recovery removes the resources
+    // of its sandbox as strays.
     let read = rows.into_iter().filter_map(|row| match versioned(row) {
         Ok(versioned) => Some(versioned),
         Err(error) => {

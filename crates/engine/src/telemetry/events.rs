@@ -1,4 +1,4 @@
-//! What happened to sandboxes, for whoever wants to hear.
+//! Events of sandboxes: published to subscribers, with the latest kept for later readers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,14 +10,13 @@ pub use shoal_core::ports::observe::{EVENTS_MAX, EventKind, SandboxEvent};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use tokio::sync::broadcast;
 
-/// How many events are kept for a listener that is behind; one that is further behind misses some,
-/// and is told.
+/// How many events wait for a slow subscriber. A slower one misses some, and learns how many.
 const KEPT: usize = 1024;
 
 /// The latest events of each tenant, the oldest first.
 type Latest = Arc<RwLock<HashMap<TeamId, VecDeque<SandboxEvent>>>>;
 
-/// Spreads events, and keeps the latest; never waits for a listener.
+/// Publishes events, and keeps the latest. Never waits for a subscriber.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {
     listeners: broadcast::Sender<SandboxEvent>,
@@ -55,7 +54,7 @@ impl Events {
         if record.spec.purpose == Purpose::Use {
             self.keep(event.clone());
         }
-        // That nobody listens is no failure.
+        // There may be no subscriber.
         let _ = self.listeners.send(event);
     }
 

@@ -58,9 +58,9 @@ fn read_entry(line: &str, now: Timestamp) -> LogEntry {
 #[derive(Debug, Clone)]
 pub(crate) struct LogStore {
     directory: PathBuf,
-    /// How many bytes a team's files may have together.
+    /// The most bytes of a team's files together.
     team_max: u64,
-    /// How many they have, of the teams of which that is known. Held while a file is written.
+    /// The bytes of a team's files, for teams that were counted. Locked while a file is written.
     held: Arc<Mutex<HashMap<TeamId, u64>>>,
 }
 
@@ -190,7 +190,7 @@ impl LogStore {
                 let _ = fs::remove_file(path);
             }
         }
-        // What is left is counted when it is written to next.
+        // The next write counts the remaining files.
         held.clear();
         Ok(())
     }

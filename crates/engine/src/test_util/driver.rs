@@ -134,7 +134,7 @@ impl FakeDriver {
         }
     }
 
-    /// The sandboxes that there are, by id.
+    /// The ids of all sandboxes, in order.
     #[must_use]
     pub fn sandboxes(&self) -> Vec<SandboxId> {
         let mut ids: Vec<_> = self.state.sandboxes.lock().keys().cloned().collect();
@@ -142,7 +142,7 @@ impl FakeDriver {
         ids
     }
 
-    /// What a sandbox may reach.
+    /// The egress rules of a sandbox.
     #[must_use]
     pub fn egress(&self, id: &SandboxId) -> Option<Egress> {
         self.state
@@ -152,7 +152,7 @@ impl FakeDriver {
             .map(|sandbox| sandbox.spec.egress.clone())
     }
 
-    /// Lets a sandbox stop by itself.
+    /// Stops a sandbox, as if by itself.
     pub async fn fail(&self, id: &SandboxId, reason: FailReason) {
         let execution = {
             let mut sandboxes = self.state.sandboxes.lock();
@@ -171,23 +171,23 @@ impl FakeDriver {
         let _ = self.state.events.send(event).await;
     }
 
-    /// Ends the events, as a driver does that has ended.
+    /// Ends the events, as a driver that has ended.
     pub fn end_events(&self) {
         self.state.ended.notify_one();
     }
 
-    /// What fails from now on.
+    /// Makes operations fail from now on.
     pub fn refuse(&self, refuses: Refusals) {
         *self.state.refuses.lock() = refuses;
     }
 
-    /// Where whoever starts a sandbox passes.
+    /// The gate of starts.
     #[must_use]
     pub fn starts(&self) -> &Gate {
         &self.state.starts
     }
 
-    /// Where whoever pauses a sandbox, or takes a snapshot of one, passes.
+    /// The gate of pauses and snapshots.
     #[must_use]
     pub fn saves(&self) -> &Gate {
         &self.state.saves
@@ -199,7 +199,7 @@ impl FakeDriver {
         &self.state.idles
     }
 
-    /// Where whoever changes limits passes.
+    /// The gate of resizes.
     #[must_use]
     pub fn resizes(&self) -> &Gate {
         &self.state.resizes

@@ -26,7 +26,7 @@ pub fn parts(directory: &Path) -> EngineParts {
     }
 }
 
-/// An engine that has found what there is, and does nothing by itself yet.
+/// An engine that has recovered, but whose loops do not run.
 ///
 /// # Panics
 /// When it cannot be opened.

@@ -75,7 +75,7 @@ async fn engine_with(
     engine
 }
 
-/// An engine that has found what there is, and does nothing by itself yet.
+/// An engine that has recovered, but whose loops do not run.
 async fn engine_over(
     directory: &Path,
     driver: &FakeDriver,

@@ -30,7 +30,7 @@ const RESERVE_MAX: u64 = 1 << 30;
 /// Writes a snapshot to a new file, whole or not at all. Returns its bytes.
 pub(super) async fn export(shared: Arc<Shared>, order: ExportRequest) -> Result<u64, DriverError> {
     let (stop, _stop_on_drop) = shared.transfers.begin().await;
-    // Nobody takes it away meanwhile.
+    // The snapshot cannot be removed meanwhile.
     let lock = shared.snapshot_lock(order.snapshot).read_owned().await;
     let work = move || {
         let _reading = lock;
@@ -143,7 +143,8 @@ fn limits(directory: &Path, max_bytes: u64) -> io::Result<Limits> {
     })
 }
 
-/// How many users the sandbox has, when what it stands on is here and its memory can go on.
+/// Checks that the layers are on this node and that the memory can be restored. Returns the number of
+/// users of the sandbox.
 fn can_run(shared: &Shared, manifest: &SavedManifest) -> Result<u32, DriverError> {
     if shared.layers.by_digest(&manifest.layers).is_none() {
         return Err(DriverError::ImageNotFound(manifest.image.clone()));

@@ -216,7 +216,7 @@ impl Attempt {
         let rootfs = begun.elapsed();
         let begun = Instant::now();
         let starting = tracing::debug_span!("runtime.start").entered();
-        // Every byte is looked at while the runtime reads it: nobody is told of the sandbox before
+        // The checkpoint is verified while the runtime reads it. The sandbox is not reported before
         // both have ended.
         let (pid, verified) = std::thread::scope(|scope| {
             let verified = scope.spawn(|| self.origin.verify(&self.shared));
@@ -295,7 +295,7 @@ impl Attempt {
         let (disk, limit, owner) = (&self.shared.disk, self.limits().disk, self.order.owner);
         match (&self.order.start, &self.origin.saved) {
             (Start::Paused { .. }, Some(saved)) => {
-                // What the run changes can be taken back until it is known to go on.
+                // Until the run has started, a rollback restores the files of the checkpoint.
                 paused::take_back(disk, &saved.place, id)?;
                 paused::guard(disk, &saved.place, id)?;
                 saved.place.mark_begun(true)?;

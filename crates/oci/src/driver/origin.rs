@@ -22,11 +22,11 @@ pub(super) struct Origin {
     pub(super) saved: Option<SavedOrigin>,
 }
 
-/// What was saved, and how much of it is wanted.
+/// A checkpoint or a snapshot to start from.
 pub(super) struct SavedOrigin {
     pub(super) place: SavedDirectory,
     pub(super) manifest: SavedManifest,
-    /// Where the memory is that it goes on with; it boots without.
+    /// The saved memory to restore. Without it, the sandbox boots from its files.
     memory: Option<PathBuf>,
 }
 
@@ -89,7 +89,7 @@ impl Origin {
         })
     }
 
-    /// The runtime that is asked for; that of what was saved when none is.
+    /// The requested runtime, or else the one that saved the sandbox.
     pub(super) fn runtime<'a>(&'a self, order: &'a StartSpec) -> Option<&'a RuntimeName> {
         let saved = self.saved.as_ref();
         let before = saved.map(|saved| &saved.manifest.saved.runtime);
@@ -104,7 +104,7 @@ impl Origin {
         self.saved.as_ref()?.memory.as_deref()
     }
 
-    /// Whether this runtime and this machine can let the memory go on.
+    /// Checks that this runtime can restore the memory on this machine.
     pub(super) fn check(&self, runtime: &Runtime) -> Result<(), DriverError> {
         let Some(saved) = self.saved.as_ref().filter(|saved| saved.memory.is_some()) else {
             return Ok(());

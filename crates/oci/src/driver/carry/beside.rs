@@ -1,4 +1,4 @@
-//! Names that are nobody else's yet.
+//! Writes a file next to its target, and renames it when it is complete.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-/// Distinguishes what one program makes at once.
+/// Distinguishes the files of concurrent writers of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// A new file beside another, into whose place it comes when it is whole. Gone when dropped before.
+/// A new file next to its target. It takes the name of the target when it is complete, and is removed
+/// if it is dropped before.
 #[derive(Debug)]
 pub(super) struct Beside {
     path: PathBuf,

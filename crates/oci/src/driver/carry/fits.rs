@@ -1,13 +1,13 @@
-//! Whether what was saved elsewhere can go on here.
+//! Whether a snapshot of another machine can run here.
 
 use shoal_core::driver::{DriverError, RuntimeInfo};
 use shoal_node::machine::Machine;
 use shoal_node::saved::SavedManifest;
 
-/// Whether one of `runtimes` can go on with what was saved, on `machine`.
+/// Checks that one of `runtimes` can run the snapshot on `machine`.
 ///
 /// # Errors
-/// Says what is in the way, and what to do.
+/// The reason why not, and what to do.
 pub(super) fn fits(
     runtimes: &[&RuntimeInfo],
     machine: &Machine,
