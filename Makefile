@@ -1,5 +1,5 @@
 # Targets for people and for CI.
-.PHONY: run build envd manifests test lint fmt bench bench-cluster fuzz deny
+.PHONY: run build envd image manifests test lint fmt bench bench-cluster fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
@@ -19,6 +19,10 @@ build: envd
 envd:
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
 		-p shoal-envd --target $(TARGET)
+
+# The operator's image, as an OCI archive: target/image/shoal.tar.
+image: build
+	python3 scripts/oci_archive.py target/release/shoal target/image/shoal.tar $(ARGS)
 
 # What is generated for Kubernetes: the chart's definitions, and the chart as one file.
 manifests:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..installation import wait_until
 from . import binaries, images
-from .control_plane import ControlPlane
+from .control_plane import API_SERVICE, ControlPlane
 
 #: The network of the link between machine and node, and the network of pods.
 MACHINE, NODE, PODS = "10.244.255.1", "10.244.255.2", "10.244.0.0/24"
@@ -129,7 +129,7 @@ class Node:
             lines.append(f"mkdir -p {path}; mount --bind {place}/{own} {path}")
         lines.append(START.format(
             place=place, link=LINK_OF_NODE, address=NODE, gateway=MACHINE, kube=self.cluster.bin, shim=self.shim,
-            kubeconfig=self.kubeconfig, name=self.name,
+            kubeconfig=self.kubeconfig, name=self.name, service=API_SERVICE, port=self.cluster.port,
         ))
         return "\n".join(lines)
 
@@ -170,6 +170,15 @@ ip link set lo up
 for i in $(seq 500); do ip link show dev {link} >/dev/null 2>&1 && break; sleep 0.02; done
 ip address add {address}/30 dev {link} && ip link set {link} up && ip route add default via {gateway}
 echo 1 >/proc/sys/net/ipv4/ip_forward
+# There is no kube-proxy: only the API server's own service leads somewhere.
+nft -f - <<RULES
+table ip services {{
+    chain prerouting {{
+        type nat hook prerouting priority dstnat;
+        ip daddr {service} tcp dport 443 dnat to {gateway}:{port}
+    }}
+}}
+RULES
 export PATH="{kube}:{shim}:$PATH"
 containerd --config {place}/containerd.toml >{place}/containerd.log 2>&1 &
 for i in $(seq 500); do ctr version >/dev/null 2>&1 && break; sleep 0.05; done

@@ -1,0 +1,97 @@
+"""The operator as users install it: its image on a real node, from the chart and from the file for kubectl."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+import yaml
+
+from scripts import oci_archive
+
+from ..installation import ROOT, program, wait_until
+from . import manifests
+from .operator import wait_for_reason
+from .test_cluster import pod
+from .test_operator_sandbox import ALPHA, BETA, sandbox
+
+VERSION = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+IMAGE = f"shoal.invalid/shoal:{VERSION}"
+INSIDE = ("--namespace", manifests.NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def imported(real_cluster, tmp_path_factory):
+    """A cluster whose node has the image of the program under test."""
+    archive = tmp_path_factory.mktemp("image") / "shoal.tar"
+    assert oci_archive.write_shoal(program(), archive) == IMAGE
+    real_cluster.node.run("ctr", "--namespace", "k8s.io", "images", "import", str(archive))
+    return real_cluster
+
+
+@pytest.fixture(params=["helm", "kubectl"])
+def installed(imported, request):
+    if request.param == "helm":
+        # As the rendered file has it: the operator's pods keep the strictest standard.
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        imported.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": manifests.NAMESPACE, "labels": labels}})
+        port = f"networkPolicy.apiServerPorts={{{imported.port}}}"
+        helm(imported, "install", manifests.RELEASE, manifests.CHART, "--set", port, "--wait", "--timeout", "120s")
+    else:
+        imported.kubectl("apply", "-f", str(manifests.RENDERED))
+        imported.kubectl("rollout", "status", "deployment/shoal", *INSIDE, "--timeout=120s", timeout=150)
+    yield request.param
+    if request.param == "helm":
+        helm(imported, "uninstall", manifests.RELEASE, "--wait", "--timeout", "120s")
+        kept = {one["metadata"]["name"] for one in imported.get("crd")["items"]}
+        assert "sandboxes.agents.x-k8s.io" in kept
+        imported.kubectl("delete", "crd", *kept, "--timeout=60s", timeout=90)
+        imported.kubectl("delete", "namespace", manifests.NAMESPACE, "--timeout=60s", timeout=90)
+    else:
+        imported.kubectl("delete", "-f", str(manifests.RENDERED), "--timeout=120s", timeout=150)
+
+
+def helm(cluster, *arguments: object) -> str:
+    done = manifests.helm(*arguments, *INSIDE, environment=cluster.environment())
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_chart_has_the_version_of_the_program():
+    chart = yaml.safe_load((manifests.CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == chart["version"] == VERSION
+
+
+def test_the_image_runs(imported):
+    asks = pod("version", restartPolicy="Never")
+    asks["spec"]["containers"][0] |= {"image": IMAGE, "command": None, "args": ["--version"], "imagePullPolicy": "Never"}
+    imported.apply(asks)
+    done = lambda: imported.get("pod", "version")["status"].get("phase") == "Succeeded"  # noqa: E731
+    wait_until(done, 60, "the end of the program")
+    assert imported.kubectl("logs", "version") == f"shoal {VERSION}\n"
+    imported.kubectl("delete", "pod", "version", "--timeout=60s")
+
+
+def test_the_operator_serves_sandboxes_from_its_deployment(imported, installed):
+    """In both versions, so the API server reaches the webhook in the pods."""
+    cluster = imported
+    pods = cluster.get("pods", *INSIDE)["items"]
+    assert {one["spec"]["nodeName"] for one in pods} == {cluster.node.name}
+    assert len(pods) == 2
+    cluster.apply(sandbox(f"beta-{installed}"), sandbox(f"alpha-{installed}", "v1alpha1"))
+    wait_for_reason(cluster, BETA, f"beta-{installed}", "DependenciesReady")
+    wait_for_reason(cluster, ALPHA, f"alpha-{installed}", "DependenciesReady")
+    lease = cluster.get("lease", "a3317529.agent-sandbox.x-k8s.io", *INSIDE)["spec"]["holderIdentity"]
+    # The leader's pod goes; the other one takes over.
+    leader = lease.split("_")[0]
+    cluster.kubectl("delete", "pod", leader, *INSIDE, "--timeout=60s", timeout=90)
+    change = json.dumps({"spec": {"operatingMode": "Suspended"}})
+    cluster.kubectl("patch", BETA, f"beta-{installed}", "--type=merge", "-p", change)
+    wait_for_reason(cluster, BETA, f"beta-{installed}", "SandboxSuspended", 90)
+    if installed == "helm":
+        # The webhook's authority, which the operator put into the definitions, stays.
+        helm(cluster, "upgrade", manifests.RELEASE, manifests.CHART, "--reuse-values", "--set", "replicas=1",
+             "--wait", "--timeout", "120s")
+        assert cluster.get(ALPHA, f"beta-{installed}")["spec"]["replicas"] == 0
+    cluster.kubectl("delete", BETA, f"beta-{installed}", f"alpha-{installed}", "--timeout=60s", timeout=90)
