@@ -199,14 +199,15 @@ def test_a_new_rule_cuts_open_connections(sandbox, server, internet):
         "import socket,time\n"
         f"t=socket.create_connection(('{PUBLIC[0]}',{PORT}),5)\n"
         "u=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n"
-        "for n in range(400):\n"
+        # Longer than any wait below; the test ends it.
+        "for n in range(6000):\n"
         " for send in (lambda m:t.sendall(m), lambda m:u.sendto(m,('%s',%d))):\n"
         "  try: send(b'lasting %%d;' %% n)\n"
         "  except OSError: pass\n"
         " time.sleep(.05)\n"
     ) % (PUBLIC[0], PORT)
     sandbox.files.write("/tmp/talk.py", talk)
-    talking = sandbox.commands.run("python3 /tmp/talk.py", background=True)
+    talking = sandbox.commands.run("python3 /tmp/talk.py", background=True, timeout=0)
     kinds = lambda: {packet["protocol"] for packet in internet.heard("lasting")}  # noqa: E731
     wait_until(lambda: kinds() == {6, 17}, 20, "the talk to be heard")
     put(server, sandbox, denyOut=[PUBLIC[0]])

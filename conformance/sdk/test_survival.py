@@ -4,6 +4,7 @@ import json
 import socket
 
 import pytest
+from e2b import Sandbox
 
 from ..installation import wait_until
 from .conftest import Sdk, done
@@ -78,6 +79,8 @@ def test_a_stop_refuses_new_calls_and_ends_those_under_way(mortal):
             return json.loads(body)
         return None
 
+    # A first create prepares the template's image. The one below must end within the time of a stop.
+    Sandbox.create("base", timeout=60, **mortal.options()).kill()
     body = json.dumps({"templateID": "base", "timeout": 60}).encode()
     # The server asks for the body once it handles the call.
     creating = send("POST /v2/sandboxes", "Expect: 100-continue", length=len(body))
