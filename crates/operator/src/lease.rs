@@ -61,6 +61,8 @@ impl Candidate {
                     tracing::info!(lease = NAME, "another replica leads, waiting");
                 }
                 Ok(false) => {}
+                // Another candidate was faster.
+                Err(error) if is_conflict(&error) => {}
                 Err(error) => tracing::warn!(lease = NAME, %error, "cannot take the lease"),
             }
             tokio::time::sleep(RETRY).await;
@@ -81,19 +83,22 @@ impl Candidate {
                 }
                 () = tokio::time::sleep(RETRY) => {}
             }
-            match tokio::time::timeout(RENEW_DEADLINE, self.attempt()).await {
-                Ok(Ok(true)) => renewed = Instant::now(),
+            // The record may be written as soon as the attempt begins.
+            let begun = Instant::now();
+            let left = RENEW_DEADLINE.saturating_sub(renewed.elapsed());
+            match tokio::time::timeout(left, self.attempt()).await {
+                Ok(Ok(true)) => renewed = begun,
                 Ok(Ok(false)) => return Err(LostLease),
                 Ok(Err(error)) => tracing::warn!(lease = NAME, %error, "cannot renew the lease"),
                 Err(_) => tracing::warn!(lease = NAME, "renewing the lease takes too long"),
             }
-            if renewed.elapsed() > RENEW_DEADLINE {
+            if renewed.elapsed() >= RENEW_DEADLINE {
                 return Err(LostLease);
             }
         }
     }
 
-    /// Takes or renews the lease, if it may. A conflict means that another candidate was faster.
+    /// Takes or renews the lease, if it may. A conflict is an error: the next attempt sees who was faster.
     async fn attempt(&mut self) -> kube::Result<bool> {
         let params = PostParams::default();
         let Some(mut lease) = self.api.get_opt(NAME).await? else {
@@ -104,11 +109,7 @@ impl Candidate {
                 },
                 spec: Some(record(&self.identity, None)),
             };
-            return match self.api.create(&params, &lease).await {
-                Ok(_) => Ok(true),
-                Err(error) if is_conflict(&error) => Ok(false),
-                Err(error) => Err(error),
-            };
+            return self.api.create(&params, &lease).await.map(|_| true);
         };
         let current = lease.spec.take().unwrap_or_default();
         let verdict = judge(&current, &self.identity, &mut self.seen, Instant::now());
@@ -116,11 +117,7 @@ impl Candidate {
             return Ok(false);
         }
         lease.spec = Some(record(&self.identity, Some(current)));
-        match self.api.replace(NAME, &params, &lease).await {
-            Ok(_) => Ok(true),
-            Err(error) if is_conflict(&error) => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.api.replace(NAME, &params, &lease).await.map(|_| true)
     }
 
     /// Lets another candidate take over at once.
