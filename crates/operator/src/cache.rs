@@ -68,8 +68,10 @@ pub(crate) struct Cache<K: Kind> {
 }
 
 struct State<K> {
-    /// Objects that a write returned and the watch has not shown yet.
-    written: HashMap<Key, Arc<K>>,
+    /// Objects that a write returned and the watch has not shown yet, and when.
+    written: HashMap<Key, (Arc<K>, Instant)>,
+    /// When the current list began. It contains what was written before.
+    listing: Instant,
     /// Versions at which objects were deleted: an answer that arrives after the deletion is outdated.
     deleted: HashMap<Key, (u64, Instant)>,
     /// Keys by group: the UID of the controller, and a group of the kind's own.
@@ -114,10 +116,26 @@ fn version<K: Resource>(object: &K) -> u64 {
 }
 
 impl<K: Kind> Cache<K> {
+    fn new(store: Store<K>, trim: fn(&mut K), group: fn(&K) -> Option<String>) -> Self {
+        Self {
+            store,
+            trim,
+            group,
+            state: Mutex::new(State {
+                written: HashMap::new(),
+                listing: Instant::now(),
+                deleted: HashMap::new(),
+                groups: HashMap::new(),
+                members: HashMap::new(),
+            }),
+        }
+    }
+
     /// The newest known object.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
         let stored = self.store.get(&ObjectRef::new(&key.1).within(&key.0));
         let written = self.state.lock().written.get(key).cloned();
+        let written = written.map(|(object, _)| object);
         match (stored, written) {
             (Some(stored), Some(written)) if version(&*stored) >= version(&*written) => {
                 Some(stored)
@@ -183,7 +201,7 @@ impl<K: Kind> Cache<K> {
             return object;
         }
         state.index(&key, groups);
-        state.written.insert(key, object.clone());
+        state.written.insert(key, (object.clone(), Instant::now()));
         object
     }
 
@@ -207,7 +225,7 @@ impl<K: Kind> Cache<K> {
                 let newer = state
                     .written
                     .get(&key)
-                    .map(|written| version(&**written) > version(object));
+                    .map(|(written, _)| version(&**written) > version(object));
                 // An event from before our own write must not undo what it changed.
                 if newer == Some(true) {
                     return;
@@ -230,7 +248,7 @@ impl<K: Kind> Cache<K> {
                 }
                 state.deleted.insert(key, (version(object), Instant::now()));
             }
-            Event::Init => {}
+            Event::Init => self.state.lock().listing = Instant::now(),
             Event::InitDone => self.relist(),
         }
     }
@@ -238,9 +256,12 @@ impl<K: Kind> Cache<K> {
     /// After a new list: forgets what was deleted or overtaken while no watch was open.
     fn relist(&self) {
         let mut state = self.state.lock();
-        state.written.retain(|key, written| {
-            let stored = self.store.get(&ObjectRef::new(&key.1).within(&key.0));
-            stored.is_none_or(|stored| version(&*stored) < version(&**written))
+        let listing = state.listing;
+        state.written.retain(|key, (written, at)| {
+            match self.store.get(&ObjectRef::new(&key.1).within(&key.0)) {
+                Some(stored) => version(&*stored) < version(&**written),
+                None => *at >= listing,
+            }
         });
         let gone: Vec<Key> = state
             .members
@@ -277,17 +298,7 @@ pub(crate) fn watch_kind<K: Kind>(
     mut notify: impl FnMut(Change<'_, K>) + Send + 'static,
 ) -> (Arc<Cache<K>>, impl Future<Output = ()> + Send) {
     let (store, writer) = reflector::store();
-    let cache = Arc::new(Cache {
-        store,
-        trim,
-        group,
-        state: Mutex::new(State {
-            written: HashMap::new(),
-            deleted: HashMap::new(),
-            groups: HashMap::new(),
-            members: HashMap::new(),
-        }),
-    });
+    let cache = Arc::new(Cache::new(store, trim, group));
     let known = cache.clone();
     let task = async move {
         let events = watch::watcher(api, config)
@@ -326,4 +337,73 @@ pub(crate) fn watch_kind<K: Kind>(
         }
     };
     (cache, task)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::reflector::store::Writer;
+    use serde_json::json;
+
+    use super::*;
+    use crate::slim::Pod;
+
+    fn pod(name: &str, version: u64) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "ns", "resourceVersion": version.to_string()},
+        }))
+        .unwrap()
+    }
+
+    fn key_of(name: &str) -> Key {
+        ("ns".to_owned(), name.to_owned())
+    }
+
+    struct Watched {
+        cache: Cache<Pod>,
+        writer: Writer<Pod>,
+    }
+
+    impl Watched {
+        fn new() -> Self {
+            let (store, writer) = reflector::store();
+            let cache = Cache::new(store, |_| {}, |_| Some("all".to_owned()));
+            Self { cache, writer }
+        }
+
+        /// What a watch reports, in the order in which store and cache learn of it.
+        fn report(&mut self, event: Event<Pod>) {
+            self.writer.apply_watcher_event(&event);
+            self.cache.apply(&event);
+        }
+    }
+
+    #[test]
+    fn a_write_is_seen_before_the_watch_shows_it() {
+        let mut watched = Watched::new();
+        watched.report(Event::Apply(pod("a", 5)));
+        watched.cache.learn(pod("a", 7));
+        let seen = |watched: &Watched| version(&*watched.cache.get(&key_of("a")).unwrap());
+        assert_eq!(seen(&watched), 7);
+        watched.report(Event::Apply(pod("a", 6)));
+        assert_eq!(seen(&watched), 7);
+        watched.report(Event::Apply(pod("a", 8)));
+        assert_eq!(seen(&watched), 8);
+        assert_eq!(watched.cache.group("all").len(), 1);
+    }
+
+    #[test]
+    fn what_was_deleted_while_no_watch_was_open_is_forgotten() {
+        let mut watched = Watched::new();
+        watched.cache.learn(pod("before", 5));
+        watched.report(Event::Init);
+        watched.cache.learn(pod("during", 6));
+        watched.report(Event::InitApply(pod("listed", 4)));
+        watched.report(Event::InitDone);
+        let known = |name: &str| watched.cache.get(&key_of(name)).is_some();
+        assert_eq!(
+            ["before", "during", "listed"].map(known),
+            [false, true, true]
+        );
+        assert_eq!(watched.cache.group("all").len(), 2);
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt};
 use kube::runtime::controller::{Action, Config, applier};
@@ -47,15 +47,25 @@ impl<K: Kind> Queue<K> {
     }
 }
 
-/// How often each object failed in a row.
+/// So many failing objects are remembered without a look at when they failed last.
+const MANY_FAILURES: usize = 1000;
+/// An object that exists is tried again before this, so an older entry is of a deleted one.
+const FORGET: Duration = Duration::from_secs(2 * LONGEST_BACKOFF.as_secs());
+
+/// How often each object failed in a row, and when it failed last.
 #[derive(Default)]
-struct Failures(Mutex<HashMap<Key, u32>>);
+struct Failures(Mutex<HashMap<Key, (u32, Instant)>>);
 
 impl Failures {
     fn count(&self, key: &Key) -> Duration {
         let mut failures = self.0.lock();
-        let count = failures.entry(key.clone()).or_default();
-        *count += 1;
+        if failures.len() >= MANY_FAILURES {
+            failures.retain(|_, (_, last)| last.elapsed() < FORGET);
+        }
+        let now = Instant::now();
+        let (count, last) = failures.entry(key.clone()).or_insert((0, now));
+        *count = count.saturating_add(1);
+        *last = now;
         backoff(*count)
     }
 
@@ -134,5 +144,21 @@ mod tests {
         assert_eq!(backoff(2), SHORTEST_BACKOFF * 2);
         assert_eq!(backoff(40), LONGEST_BACKOFF);
         assert_eq!(backoff(u32::MAX), LONGEST_BACKOFF);
+    }
+
+    #[test]
+    fn failures_of_deleted_objects_are_forgotten() {
+        let failures = Failures::default();
+        let key = |name: String| ("ns".to_owned(), name);
+        let Some(long_ago) = Instant::now().checked_sub(FORGET) else {
+            return;
+        };
+        for n in 0..MANY_FAILURES {
+            let old = key(n.to_string());
+            failures.0.lock().insert(old, (9, long_ago));
+        }
+        assert_eq!(failures.count(&key("new".to_owned())), SHORTEST_BACKOFF);
+        assert_eq!(failures.0.lock().len(), 1);
+        assert_eq!(failures.count(&key("new".to_owned())), SHORTEST_BACKOFF * 2);
     }
 }

@@ -33,6 +33,11 @@ use crate::slim::{PersistentVolumeClaim, Pod, Service};
 /// this time costs one write, not four. Pods of a busy cluster take hundreds of milliseconds.
 const HELD: Duration = Duration::from_secs(1);
 
+/// So many held statuses are remembered without a look at their age.
+const MANY_HELD: usize = 10_000;
+/// A status that has been due for so long is of a deleted sandbox.
+const FORGET_HELD: Duration = Duration::from_secs(600);
+
 /// The next pass after a sandbox has been marked as expired.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
@@ -76,7 +81,7 @@ impl SandboxController {
         };
         let status = status::of(&wanted, &seen, now, &self.cluster_domain);
         if let PodState::Several(_) = seen.pod {
-            self.warn_of_several_pods(&wanted, &status).await;
+            self.warn_of_several_pods(&wanted, &status);
         }
         let held = self.write_status(&wanted, status, failure.is_none()).await;
         match (failure, held) {
@@ -140,7 +145,7 @@ impl SandboxController {
         Ok(Action::await_change())
     }
 
-    async fn warn_of_several_pods(&self, wanted: &Wanted<'_>, status: &SandboxStatus) {
+    fn warn_of_several_pods(&self, wanted: &Wanted<'_>, status: &SandboxStatus) {
         let reason = |status: &SandboxStatus| {
             conditions::find(&status.conditions, "Ready")
                 .map(|ready| (ready.reason.clone(), ready.message.clone()))
@@ -153,8 +158,7 @@ impl SandboxController {
             .map(|(_, message)| message)
             .unwrap_or_default();
         self.cluster
-            .event(wanted.sandbox, true, status::SEVERAL_PODS, note)
-            .await;
+            .event(wanted.sandbox, true, status::SEVERAL_PODS, note);
     }
 
     /// Writes the status if it differs. With `may_hold`, a status that tells only of progress waits for a
@@ -175,11 +179,13 @@ impl SandboxController {
         };
         if may_hold && is_progress(&before, &status) {
             let now = Instant::now();
-            let until = *self
-                .held
-                .lock()
-                .entry(wanted.uid.to_owned())
-                .or_insert(now + HELD);
+            let until = {
+                let mut held = self.held.lock();
+                if held.len() >= MANY_HELD {
+                    held.retain(|_, until| now < *until + FORGET_HELD);
+                }
+                *held.entry(wanted.uid.to_owned()).or_insert(now + HELD)
+            };
             if now < until {
                 return Ok(Some(until - now));
             }
