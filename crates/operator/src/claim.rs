@@ -253,8 +253,7 @@ impl ClaimController {
                 if self.events {
                     let note = format!("Created Sandbox {:?}", wanted.name);
                     self.cluster
-                        .event(wanted.claim, false, "SandboxProvisioned", note)
-                        .await;
+                        .event(wanted.claim, false, "SandboxProvisioned", note);
                 }
                 Ok(created)
             }

@@ -1,12 +1,18 @@
 //! Calls to the API server.
 
+use std::sync::Arc;
+
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::Request;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use crate::cache::Kind;
+
+/// How many events are published at once. More are dropped: the API server is slow then.
+const EVENTS: usize = 100;
 
 /// The API server, for one controller.
 #[derive(Clone)]
@@ -15,6 +21,8 @@ pub(crate) struct Cluster {
     /// The name under which it writes.
     manager: &'static str,
     recorder: Recorder,
+    /// The places of events that are being published.
+    events: Arc<Semaphore>,
 }
 
 impl Cluster {
@@ -26,6 +34,7 @@ impl Cluster {
         };
         Self {
             recorder: Recorder::new(client.clone(), reporter),
+            events: Arc::new(Semaphore::new(EVENTS)),
             client,
             manager,
         }
@@ -121,8 +130,8 @@ impl Cluster {
         Ok(self.api(namespace).delete(name, &params).await?.left())
     }
 
-    /// Publishes an event about an object. A lost event is no failure of the reconcile.
-    pub(crate) async fn event<K: Resource<DynamicType = ()>>(
+    /// Publishes an event about an object, beside the reconcile. A lost event is no failure of it.
+    pub(crate) fn event<K: Resource<DynamicType = ()>>(
         &self,
         about: &K,
         warning: bool,
@@ -140,9 +149,17 @@ impl Cluster {
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.recorder.publish(&event, &about.object_ref(&())).await {
-            tracing::debug!(%error, reason, "cannot publish an event");
-        }
+        let Ok(place) = self.events.clone().try_acquire_owned() else {
+            metrics::counter!("shoal_operator_events_dropped_total").increment(1);
+            return;
+        };
+        let (recorder, about) = (self.recorder.clone(), about.object_ref(&()));
+        tokio::spawn(async move {
+            if let Err(error) = recorder.publish(&event, &about).await {
+                tracing::debug!(%error, reason = event.reason, "cannot publish an event");
+            }
+            drop(place);
+        });
     }
 }
 

@@ -41,7 +41,7 @@ impl ClaimController {
         let mut pending = false;
         for pool in &source.pools {
             let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
-            let key: PoolKey = (wanted.namespace.to_owned(), hash::of_name(pool_name));
+            let key = key_of(pool);
             for _ in 0..TRIES {
                 let member = match self.candidates.take(&key) {
                     Found::Empty => break,
@@ -100,8 +100,7 @@ impl ClaimController {
         if self.events {
             let note = format!("Adopted warm pool Sandbox {name:?}");
             self.cluster
-                .event(wanted.claim, false, "SandboxAdopted", note)
-                .await;
+                .event(wanted.claim, false, "SandboxAdopted", note);
         }
         Ok(sandbox)
     }
@@ -210,22 +209,33 @@ impl ClaimController {
                 .map(|sandbox| self.sandboxes.learn(sandbox)),
         };
         if let Some(sandbox) = sandbox {
-            match owner::owner(&sandbox.metadata, wanted.uid) {
-                Owner::Own => return Ok(Some(sandbox)),
-                _ if pool_of(&sandbox).is_some() => {
-                    let source = self.source(wanted)?;
+            if owner::owner(&sandbox.metadata, wanted.uid) == Owner::Own {
+                return Ok(Some(sandbox));
+            }
+            if let Some(pool) = pool_of(&sandbox) {
+                let source = self.source(wanted)?;
+                // The annotation must not give the claim a member of another pool.
+                if source.pools.iter().any(|of_claim| key_of(of_claim) == pool) {
                     self.candidates.deleted(&sandbox);
                     return self
                         .complete(wanted, &source.template, sandbox)
                         .await
                         .map(Some);
                 }
-                _ => {}
             }
         }
         self.unassign(wanted).await?;
         Ok(None)
     }
+}
+
+/// The key of a pool's members.
+fn key_of(pool: &SandboxWarmPool) -> PoolKey {
+    let metadata = &pool.metadata;
+    (
+        metadata.namespace.clone().unwrap_or_default(),
+        hash::of_name(metadata.name.as_deref().unwrap_or_default()),
+    )
 }
 
 /// How long the claim may still wait for a member to get an address.

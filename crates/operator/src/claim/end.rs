@@ -22,8 +22,7 @@ impl ClaimController {
             )
             .await?;
             self.cluster
-                .event(wanted.claim, false, status::EXPIRED, message.to_owned())
-                .await;
+                .event(wanted.claim, false, status::EXPIRED, message.to_owned());
             return Ok(Action::requeue(AT_ONCE));
         }
         let lifecycle = wanted.claim.spec.lifecycle.as_ref();
@@ -33,8 +32,7 @@ impl ClaimController {
         if policy != ClaimShutdownPolicy::Retain {
             let note = format!("Deleting Claim (ShutdownPolicy={policy:?})");
             self.cluster
-                .event(wanted.claim, false, status::EXPIRED, note)
-                .await;
+                .event(wanted.claim, false, status::EXPIRED, note);
             let foreground = policy == ClaimShutdownPolicy::DeleteForeground;
             let deleted = self.cluster.delete::<SandboxClaim>(
                 wanted.namespace,
