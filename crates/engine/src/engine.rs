@@ -15,6 +15,7 @@ use shoal_core::driver::{Capabilities, Driver};
 use shoal_core::image::Images;
 pub use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::store::{Store, StoreError};
+use shoal_tasks::{TaskEnded, Tasks};
 
 use crate::access::Access;
 use crate::build_records::BuildRecords;
@@ -31,7 +32,6 @@ use crate::resolve::Resolver;
 use crate::sandboxes::{EngineRoutes, Sandboxes};
 use crate::snapshots::Snapshots;
 use crate::snapshotter::Snapshotter;
-use crate::tasks::{TaskEnded, Tasks};
 use crate::telemetry::Telemetry;
 use crate::templates::Templates;
 use crate::uploads::Uploads;

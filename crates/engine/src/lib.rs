@@ -27,7 +27,6 @@ mod snapshots;
 mod snapshotter;
 mod store;
 mod system_clock;
-mod tasks;
 mod telemetry;
 mod templates;
 #[cfg(any(test, feature = "test-util"))]
@@ -58,7 +57,6 @@ pub use snapshots::{SnapshotError, SnapshotFilter, SnapshotNameError};
 pub use snapshotter::{NewSnapshot, TakeError};
 pub use store::SqliteStore;
 pub use system_clock::SystemClock;
-pub use tasks::{TaskEnded, Tasks};
 pub use telemetry::{
     EVENTS_MAX, EventKind, LogEntry, LogLevel, LogQuery, Sample, SandboxEvent, Starts, TeamSample,
 };

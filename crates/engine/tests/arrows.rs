@@ -80,7 +80,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "guest",
             "random",
             "snapshots",
-            "tasks",
             "telemetry",
             "work",
         ],
@@ -101,7 +100,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("store", &[]),
     ("system_clock", &[]),
-    ("tasks", &[]),
     ("telemetry", &[]),
     (
         "templates",

@@ -1,7 +1,6 @@
 //! Health, readiness and metrics over HTTP.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -37,36 +36,29 @@ impl Endpoints {
         response
     }
 
-    /// Serves on an address until the process ends.
-    ///
-    /// # Errors
-    /// When the address cannot be bound.
-    pub(crate) async fn serve(self, address: SocketAddr) -> std::io::Result<()> {
-        let listener = TcpListener::bind(address).await?;
-        tokio::spawn(async move {
-            loop {
-                let stream = match listener.accept().await {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        // Too many open files, for example: a loop would not help.
-                        tracing::warn!(%error, "cannot accept a connection");
-                        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                        continue;
-                    }
-                };
-                let endpoints = self.clone();
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| {
-                        let response = endpoints.answer(&request);
-                        async move { Ok::<_, Infallible>(response) }
-                    });
-                    // A client that disconnects is no error.
-                    let _ = auto::Builder::new(TokioExecutor::new())
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
+    /// Serves the connections of a listener for ever.
+    pub(crate) async fn serve(self, listener: TcpListener) {
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Too many open files, for example: a loop would not help.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let endpoints = self.clone();
+            tokio::spawn(async move {
+                let service = service_fn(move |request| {
+                    let response = endpoints.answer(&request);
+                    async move { Ok::<_, Infallible>(response) }
                 });
-            }
-        });
-        Ok(())
+                // A client that disconnects is no error.
+                let _ = auto::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
     }
 }

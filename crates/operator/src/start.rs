@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::{Client, Config};
+use shoal_tasks::{TaskEnded, Tasks};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -25,10 +27,17 @@ impl OperatorError {
     }
 }
 
+impl From<TaskEnded> for OperatorError {
+    fn from(ended: TaskEnded) -> Self {
+        Self::new("the operator cannot continue", ended)
+    }
+}
+
 /// Runs the operator until a signal ends it, or until another replica leads.
 ///
 /// # Errors
-/// When the cluster cannot be reached at the start, an address cannot be bound, or the lease is lost.
+/// When the cluster cannot be reached at the start, an address cannot be bound, the lease is lost, or a
+/// long-lived task ends.
 pub async fn run(args: OperatorArgs) -> Result<(), OperatorError> {
     let config = Config::infer()
         .await
@@ -42,30 +51,35 @@ pub async fn run(args: OperatorArgs) -> Result<(), OperatorError> {
         ready: Arc::new(AtomicBool::new(false)),
         metrics,
     };
-    for address in [
-        args.metrics_bind_address.0,
-        args.health_probe_bind_address.0,
-    ]
-    .into_iter()
-    .flatten()
-    {
-        let told = |error| OperatorError::new(&format!("cannot listen on {address}"), error);
-        endpoints.clone().serve(address).await.map_err(told)?;
-    }
+    let mut tasks = Tasks::default();
+    serve_endpoints(&args, &endpoints, &mut tasks).await?;
     if args.enable_webhook {
-        serve_webhook(&args, &client, &own_namespace).await?;
+        serve_webhook(&args, &client, &own_namespace, &mut tasks).await?;
     }
-    let stop =
-        stop_signal().map_err(|error| OperatorError::new("cannot listen for signals", error))?;
-    let controllers = Controllers::new(&args, client.clone());
-    let ready = endpoints.ready;
+    let stop = CancellationToken::new();
+    spawn_signals(&stop, &mut tasks)
+        .map_err(|error| OperatorError::new("cannot listen for signals", error))?;
+    tokio::select! {
+        ended = lead(&args, client, &own_namespace, &stop, endpoints.ready) => ended,
+        ended = tasks.ended() => Err(ended.into()),
+    }
+}
+
+/// Waits for the lease, and reconciles while this replica holds it.
+async fn lead(
+    args: &OperatorArgs,
+    client: Client,
+    own_namespace: &str,
+    stop: &CancellationToken,
+    ready: Arc<AtomicBool>,
+) -> Result<(), OperatorError> {
+    let controllers = Controllers::new(args, client.clone());
     if !args.leader_elect {
-        controllers.run(stop.child_token(), ready).await;
-        return Ok(());
+        return Ok(controllers.run(stop.child_token(), ready).await?);
     }
     // A replica that waits is healthy: its webhook works.
     ready.store(true, Ordering::Relaxed);
-    let mut candidate = Candidate::new(client, args.lease_namespace(&own_namespace), identity());
+    let mut candidate = Candidate::new(client, args.lease_namespace(own_namespace), identity());
     tokio::select! {
         () = candidate.acquire() => {}
         () = stop.cancelled() => return Ok(()),
@@ -74,13 +88,15 @@ pub async fn run(args: OperatorArgs) -> Result<(), OperatorError> {
     // The lease is released after the last reconcile has ended.
     let released = CancellationToken::new();
     let mut lease = tokio::spawn(candidate.hold(released.clone()));
-    tokio::select! {
+    let ended = tokio::select! {
         // Another replica may be reconciling already: end without waiting.
         ended = &mut lease => return lost(ended),
-        () = controllers.run(stop.child_token(), ready) => {}
-    }
+        ended = controllers.run(stop.child_token(), ready) => ended,
+    };
     released.cancel();
-    lost(lease.await)
+    let released = lost(lease.await);
+    ended?;
+    released
 }
 
 /// The result of the lease's renewal.
@@ -92,10 +108,31 @@ fn lost(ended: Result<Result<(), LostLease>, tokio::task::JoinError>) -> Result<
     }
 }
 
+async fn serve_endpoints(
+    args: &OperatorArgs,
+    endpoints: &Endpoints,
+    tasks: &mut Tasks,
+) -> Result<(), OperatorError> {
+    for address in [
+        args.metrics_bind_address.0,
+        args.health_probe_bind_address.0,
+    ]
+    .into_iter()
+    .flatten()
+    {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| OperatorError::new(&format!("cannot listen on {address}"), error))?;
+        tasks.spawn("health and metrics", endpoints.clone().serve(listener));
+    }
+    Ok(())
+}
+
 async fn serve_webhook(
     args: &OperatorArgs,
     client: &Client,
     own_namespace: &str,
+    tasks: &mut Tasks,
 ) -> Result<(), OperatorError> {
     let told =
         |error: &dyn std::fmt::Display| OperatorError::new("cannot serve the webhook", error);
@@ -105,10 +142,13 @@ async fn serve_webhook(
         args.conversion(own_namespace),
         Duration::from_secs(args.webhook_certificate_lifetime),
     );
-    let served = certificates.start().await.map_err(|error| told(&error))?;
-    webhook::serve(args.webhook_port, served)
+    let (served, renewal) = certificates.start().await.map_err(|error| told(&error))?;
+    let listener = webhook::bind(args.webhook_port)
         .await
-        .map_err(|error| told(&error))
+        .map_err(|error| told(&error))?;
+    tasks.spawn("webhook certificate", renewal);
+    tasks.spawn("webhook", webhook::serve(listener, served));
+    Ok(())
 }
 
 /// The name of this replica in the lease.
@@ -122,20 +162,21 @@ fn identity() -> String {
     format!("{host}_{:016x}", u64::from_be_bytes(random))
 }
 
-/// Cancelled by the first SIGTERM or SIGINT.
-fn stop_signal() -> std::io::Result<CancellationToken> {
-    let stop = CancellationToken::new();
+/// Cancels `stop` at the first SIGTERM or SIGINT. Later ones are ignored.
+fn spawn_signals(stop: &CancellationToken, tasks: &mut Tasks) -> std::io::Result<()> {
     let (mut term, mut interrupt) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
     );
     let told = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = interrupt.recv() => {}
+    tasks.spawn("signals", async move {
+        loop {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            told.cancel();
         }
-        told.cancel();
     });
-    Ok(stop)
+    Ok(())
 }

@@ -32,40 +32,41 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The certificate in use. A rotation replaces it; connections keep theirs.
 pub(crate) type Served = Arc<RwLock<Arc<ServerConfig>>>;
 
-/// Serves the webhook until the process ends.
+/// The webhook's port, on all addresses.
 ///
 /// # Errors
 /// When the port cannot be bound.
-pub(crate) async fn serve(port: u16, served: Served) -> std::io::Result<()> {
-    let listener = TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await?;
-    tokio::spawn(async move {
-        loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "webhook: cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
+pub(crate) async fn bind(port: u16) -> std::io::Result<TcpListener> {
+    TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await
+}
+
+/// Serves the connections of a listener for ever.
+pub(crate) async fn serve(listener: TcpListener, served: Served) {
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "webhook: cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let acceptor = TlsAcceptor::from(served.read().clone());
+        tokio::spawn(async move {
+            let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "webhook: the handshake failed");
+                    return;
                 }
+                Err(_) => return,
             };
-            let acceptor = TlsAcceptor::from(served.read().clone());
-            tokio::spawn(async move {
-                let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => stream,
-                    Ok(Err(error)) => {
-                        tracing::debug!(%error, "webhook: the handshake failed");
-                        return;
-                    }
-                    Err(_) => return,
-                };
-                // A client that disconnects is no error.
-                let _ = auto::Builder::new(TokioExecutor::new())
-                    .serve_connection(TokioIo::new(stream), service_fn(answer))
-                    .await;
-            });
-        }
-    });
-    Ok(())
+            // A client that disconnects is no error.
+            let _ = auto::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service_fn(answer))
+                .await;
+        });
+    }
 }
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {

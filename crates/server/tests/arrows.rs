@@ -12,20 +12,22 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cli", &["core", "protocol"]),
     ("core", &[]),
     ("crds", &[]),
-    ("engine", &["core", "protocol"]),
+    ("engine", &["core", "protocol", "tasks"]),
     ("envd", &["protocol"]),
     ("gateway", &["core", "protocol"]),
     ("images", &["core", "node"]),
     ("node", &["core"]),
     ("oci", &["core", "images", "node"]),
-    ("operator", &["crds"]),
+    ("operator", &["crds", "tasks"]),
     ("protocol", &["core"]),
     (
         "server",
         &[
             "api", "cli", "core", "crds", "engine", "gateway", "images", "node", "oci", "operator",
+            "tasks",
         ],
     ),
+    ("tasks", &[]),
 ];
 
 /// What must not be in the dependencies of a crate, as it would let in what the crate is free of.

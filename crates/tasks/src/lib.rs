@@ -1,14 +1,14 @@
-//! Tasks that run as long as the server: one that ends ends the server.
+//! Supervision of tasks that run as long as the program: one that ends ends the program.
 //!
-//! A server whose deadlines, driver events or listener have stopped looks alive and is not. It is
-//! better ended with a clear error: sandboxes outlive it, and the next start recovers them.
+//! A server whose deadlines, watches or listener have stopped looks alive and is not. Ending it with a
+//! clear error is better: sandboxes outlive it, and the next start recovers them.
 
 use std::any::Any;
 use std::collections::HashMap;
 
 use tokio::task::{Id, JoinError, JoinSet};
 
-/// A task that runs as long as the server has ended.
+/// A task that should run as long as the program has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskEnded {
     /// It panicked.
@@ -61,10 +61,25 @@ impl Tasks {
             Ok(_) | Err(Err(_)) => TaskEnded::Early(task),
         }
     }
+
+    /// Waits until all tasks have ended, because they were asked to.
+    ///
+    /// # Errors
+    /// When one of them panics. The others are aborted then.
+    pub async fn finish(mut self) -> Result<(), TaskEnded> {
+        loop {
+            match self.ended().await {
+                TaskEnded::Early(_) => {}
+                TaskEnded::None => return Ok(()),
+                panicked @ TaskEnded::Panicked { .. } => return Err(panicked),
+            }
+        }
+    }
 }
 
 /// The text that a panic was raised with.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+#[must_use]
+pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message")
@@ -85,5 +100,23 @@ mod tests {
         tasks.spawn("short", async {});
         let ended = tasks.ended().await.to_string();
         assert_eq!(ended, "the task 'short' ended by itself");
+    }
+
+    #[tokio::test]
+    async fn tasks_that_are_asked_to_end_are_waited_for() {
+        let (ask, asked) = tokio::sync::watch::channel(false);
+        let mut tasks = Tasks::default();
+        for name in ["one", "two"] {
+            let mut asked = asked.clone();
+            tasks.spawn(name, async move {
+                let _ = asked.wait_for(|asked| *asked).await;
+            });
+        }
+        ask.send(true).unwrap();
+        tasks.finish().await.unwrap();
+        let mut tasks = Tasks::default();
+        tasks.spawn("broken", async { panic!("late") });
+        let failed = tasks.finish().await.unwrap_err().to_string();
+        assert_eq!(failed, "the task 'broken' panicked: late");
     }
 }

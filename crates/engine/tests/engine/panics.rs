@@ -1,7 +1,7 @@
 //! Injected panics: in the task of one sandbox, and in a task of the engine.
 
 use shoal_core::state::StateKind;
-use shoal_engine::TaskEnded;
+use shoal_tasks::TaskEnded;
 
 use super::*;
 

@@ -85,30 +85,34 @@ impl Certificates {
         }
     }
 
-    /// Loads or makes the certificate, tells the API server whom to trust, and keeps both current.
+    /// Loads or makes the certificate, and tells the API server whom to trust. The second result keeps both
+    /// current, for ever.
     ///
     /// # Errors
     /// When the first certificate cannot be had.
-    pub(crate) async fn start(self) -> Result<Served, CertificateError> {
-        let mut bundle = self.current().await?;
+    pub(crate) async fn start(
+        self,
+    ) -> Result<(Served, impl Future<Output = ()> + Send), CertificateError> {
+        let bundle = self.current().await?;
         let served: Served = Arc::new(RwLock::new(Arc::new(server_config(&bundle)?)));
         self.publish(&bundle).await?;
-        let kept = served.clone();
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(RELOAD.min(self.lifetime / 10)).await;
-                match self.refresh(&bundle).await {
-                    Ok(Some((config, new))) => {
-                        *kept.write() = Arc::new(config);
-                        bundle = new;
-                        tracing::info!(renew_at = %bundle.renew_at, "webhook: new certificate");
-                    }
-                    Ok(None) => {}
-                    Err(error) => tracing::warn!(%error, "webhook: cannot renew the certificate"),
+        let renewal = self.renew(bundle, served.clone());
+        Ok((served, renewal))
+    }
+
+    async fn renew(self, mut bundle: Bundle, served: Served) {
+        loop {
+            tokio::time::sleep(RELOAD.min(self.lifetime / 10)).await;
+            match self.refresh(&bundle).await {
+                Ok(Some((config, new))) => {
+                    *served.write() = Arc::new(config);
+                    bundle = new;
+                    tracing::info!(renew_at = %bundle.renew_at, "webhook: new certificate");
                 }
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "webhook: cannot renew the certificate"),
             }
-        });
-        Ok(served)
+        }
     }
 
     /// The next bundle, if there is one. The API server trusts it before it is served.

@@ -13,11 +13,11 @@ use shoal_core::id::SandboxId;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{Input, KillReason, StateKind};
 use shoal_core::store::{StoreError, Version};
+use shoal_tasks::panic_message;
 
 use super::Sandbox;
 use crate::sandboxes::Sandboxes;
 use crate::sandboxes::recovery::{RecoveryAction, resolve};
-use crate::tasks::panic_message;
 
 /// How many panics of one sandbox lead to a recovery. The next one ends the sandbox.
 const RECOVERIES: u32 = 1;
