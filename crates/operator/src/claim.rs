@@ -8,15 +8,14 @@ mod expiry;
 mod inject;
 mod metadata;
 mod refusal;
+mod startup;
 mod status;
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
-use parking_lot::Mutex;
 use serde_json::json;
 use shoal_crds::convert::{Requested, requested, written_in_v1alpha1};
 use shoal_crds::names::{annotation, label};
@@ -24,6 +23,7 @@ use shoal_crds::parts::SandboxClaimStatus;
 use shoal_crds::v1beta1::{Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool};
 
 pub(crate) use self::candidates::Candidates;
+pub(crate) use self::startup::Startups;
 
 use self::refusal::{Refusal, Retry};
 use crate::blueprint::manifest;
@@ -40,11 +40,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// The next pass after a claim has been marked as expired.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// So many waiting claims are remembered without a look at their age.
-const MANY_CLAIMS: usize = 10_000;
-/// The age of a waiting claim that need not be remembered.
-const FORGET: Duration = Duration::from_secs(3600);
-
 /// Reconciles claims.
 pub(crate) struct ClaimController {
     pub(crate) cluster: Cluster,
@@ -53,8 +48,7 @@ pub(crate) struct ClaimController {
     pub(crate) pools: Arc<Cache<SandboxWarmPool>>,
     pub(crate) templates: Arc<Cache<SandboxTemplate>>,
     pub(crate) candidates: Arc<Candidates>,
-    /// When each claim without a sandbox was first seen, by UID.
-    pub(crate) first_seen: Mutex<HashMap<String, Instant>>,
+    pub(crate) startups: Arc<Startups>,
     /// Whether to publish events about claims that have got a sandbox.
     pub(crate) events: bool,
 }
@@ -84,7 +78,6 @@ impl ClaimController {
         let claim = self.claims.get(&key).unwrap_or(claim);
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         if claim.metadata.deletion_timestamp.is_some() {
-            self.first_seen.lock().remove(&uid);
             return Ok(Action::await_change());
         }
         let wanted = Wanted {
@@ -102,7 +95,7 @@ impl ClaimController {
             return self.expire(&wanted).await;
         }
         if !status::is_ready(&before) {
-            self.see(&uid);
+            self.startups.see(&uid, &before);
         }
         let served = self.serve(&wanted).await;
         let now = Timestamp::now();
@@ -115,8 +108,10 @@ impl ClaimController {
             Err(refusal) => status::refused(&claim, refusal, now),
         };
         self.write_status(&wanted, &before, &status).await?;
-        if let Ok(sandbox) = &served {
-            self.count_ready(&uid, &before, &status, sandbox);
+        if let Ok(sandbox) = &served
+            && let Some(after) = self.startups.ready(&uid, &before, &status)
+        {
+            measures::claim_ready(&claim, sandbox, after);
         }
         let left = ends(&status).map(|at| expiry::left(at, now).unwrap_or(AT_ONCE));
         let retry = match served {
@@ -323,31 +318,6 @@ impl ClaimController {
             Err(error) => return Err(error.into()),
         }
         Ok(())
-    }
-
-    /// Remembers when a claim was first seen. Claims that were deleted before they were ready are forgotten
-    /// after a while.
-    fn see(&self, uid: &str) {
-        let mut seen = self.first_seen.lock();
-        if seen.len() > MANY_CLAIMS {
-            seen.retain(|_, since| since.elapsed() < FORGET);
-        }
-        seen.entry(uid.to_owned()).or_insert_with(Instant::now);
-    }
-
-    fn count_ready(
-        &self,
-        uid: &str,
-        before: &SandboxClaimStatus,
-        after: &SandboxClaimStatus,
-        sandbox: &Sandbox,
-    ) {
-        if status::is_ready(before) || !status::is_ready(after) {
-            return;
-        }
-        if let Some(since) = self.first_seen.lock().remove(uid) {
-            measures::claim_ready(sandbox, since.elapsed());
-        }
     }
 }
 

@@ -4,7 +4,7 @@ mod changes;
 mod watches;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kube::Client;
@@ -20,6 +20,7 @@ use crate::args::OperatorArgs;
 use crate::cache::{Cache, Kind};
 use crate::claim::ClaimController;
 use crate::cluster::Cluster;
+use crate::endpoints::Endpoints;
 use crate::failure::Failure;
 use crate::pool::PoolController;
 use crate::queue::{self, Queue};
@@ -115,7 +116,7 @@ impl Controllers {
     pub(crate) async fn run(
         self,
         stop: CancellationToken,
-        ready: Arc<AtomicBool>,
+        endpoints: &Endpoints,
     ) -> Result<(), TaskEnded> {
         let mut watches = Tasks::default();
         let (queues, sandboxes, requests) = queues();
@@ -136,7 +137,9 @@ impl Controllers {
             ended = watches.ended() => return Err(ended),
         }
         tracing::info!(sandboxes = core.sandboxes.all().len(), "synced");
-        ready.store(true, Ordering::Relaxed);
+        endpoints.ready.store(true, Ordering::Relaxed);
+        // A process leads at most once.
+        let _ = endpoints.sandboxes.set(core.sandboxes.clone());
         let mut running = Running {
             tasks: Tasks::default(),
             stop: stop.clone(),
@@ -195,6 +198,7 @@ impl Controllers {
             pools,
             templates,
             policies,
+            startups,
         } = extensions;
         let controller = Arc::new(TemplateController {
             cluster: self.cluster("sandboxtemplate-controller"),
@@ -235,7 +239,7 @@ impl Controllers {
             pools,
             templates,
             candidates: core.candidates.clone(),
-            first_seen: Mutex::default(),
+            startups,
             events: !args.disable_claim_events,
         });
         let workers = args.sandbox_claim_concurrent_workers;

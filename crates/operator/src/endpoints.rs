@@ -1,8 +1,8 @@
 //! Health, readiness and metrics over HTTP.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -12,7 +12,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use metrics_exporter_prometheus::PrometheusHandle;
+use shoal_crds::v1beta1::Sandbox;
 use tokio::net::TcpListener;
+
+use crate::cache::Cache;
+use crate::population;
 
 /// What the endpoints answer from.
 #[derive(Clone)]
@@ -20,15 +24,25 @@ pub(crate) struct Endpoints {
     /// Whether the caches have listed everything, or another replica leads.
     pub(crate) ready: Arc<AtomicBool>,
     pub(crate) metrics: PrometheusHandle,
+    /// The sandboxes of a leader.
+    pub(crate) sandboxes: Arc<OnceLock<Arc<Cache<Sandbox>>>>,
 }
 
 impl Endpoints {
+    fn render(&self) -> String {
+        let mut text = self.metrics.render();
+        if let Some(sandboxes) = self.sandboxes.get() {
+            text.push_str(&population::render(&sandboxes.all()));
+        }
+        text
+    }
+
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let (status, text) = match request.uri().path() {
             "/healthz" => (StatusCode::OK, "ok".to_owned()),
             "/readyz" if self.ready.load(Ordering::Relaxed) => (StatusCode::OK, "ok".to_owned()),
             "/readyz" => (StatusCode::SERVICE_UNAVAILABLE, "not synced yet".to_owned()),
-            "/metrics" => (StatusCode::OK, self.metrics.render()),
+            "/metrics" => (StatusCode::OK, self.render()),
             _ => (StatusCode::NOT_FOUND, "not found".to_owned()),
         };
         let mut response = Response::new(Full::new(Bytes::from(text)));

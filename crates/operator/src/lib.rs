@@ -17,6 +17,7 @@ mod measures;
 mod owner;
 mod patch;
 mod pool;
+mod population;
 mod queue;
 mod sandbox;
 mod slim;

@@ -1,5 +1,6 @@
 //! Metrics, with the names that dashboards of `agents.x-k8s.io` use. Buckets begin at one millisecond.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -45,18 +46,12 @@ pub(crate) fn sandbox_status(sandbox: &Sandbox, before: &SandboxStatus, after: &
     if latency < 0.0 {
         return;
     }
-    let of = |map: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
-        map.as_ref()
-            .and_then(|map| map.get(key))
-            .cloned()
-            .unwrap_or_default()
-    };
-    let launch_type = of(&sandbox.metadata.labels, label::LAUNCH_TYPE);
+    let launch_type = text(sandbox.metadata.labels.as_ref(), label::LAUNCH_TYPE);
     metrics::histogram!(
         "agent_sandbox_creation_latency_ms",
         "namespace" => sandbox.metadata.namespace.clone().unwrap_or_default(),
         "launch_type" => if launch_type.is_empty() { "cold".to_owned() } else { launch_type },
-        "sandbox_template" => of(&sandbox.metadata.annotations, annotation::TEMPLATE_REF),
+        "sandbox_template" => text(sandbox.metadata.annotations.as_ref(), annotation::TEMPLATE_REF),
     )
     .record(latency);
 }
@@ -79,18 +74,47 @@ pub(crate) fn claimed(
     .increment(1);
 }
 
-/// Counts the time from the first sight of a claim until it is ready.
-pub(crate) fn claim_ready(sandbox: &Sandbox, after: Duration) {
-    let of = |map: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
-        map.as_ref()
-            .and_then(|map| map.get(key))
-            .cloned()
-            .unwrap_or_default()
+/// Counts how long a claim took to become ready: since this replica saw it first, and since the times that a
+/// client and an admission webhook wrote into it. Their clocks may differ from ours.
+pub(crate) fn claim_ready(claim: &SandboxClaim, sandbox: &Sandbox, after: Duration) {
+    let launch_type = text(sandbox.metadata.labels.as_ref(), label::LAUNCH_TYPE);
+    let template = text(
+        sandbox.metadata.annotations.as_ref(),
+        annotation::TEMPLATE_REF,
+    );
+    let record = |name: &'static str, milliseconds: f64| {
+        metrics::histogram!(
+            name, "launch_type" => launch_type.clone(), "sandbox_template" => template.clone()
+        )
+        .record(milliseconds);
     };
-    metrics::histogram!(
+    record(
         "agent_sandbox_claim_controller_startup_latency_ms",
-        "launch_type" => of(&sandbox.metadata.labels, label::LAUNCH_TYPE),
-        "sandbox_template" => of(&sandbox.metadata.annotations, annotation::TEMPLATE_REF),
-    )
-    .record(after.as_secs_f64() * 1000.0);
+        after.as_secs_f64() * 1000.0,
+    );
+    for (key, name) in [
+        (
+            annotation::WEBHOOK_FIRST_OBSERVED,
+            "agent_sandbox_claim_startup_latency_ms",
+        ),
+        (
+            annotation::CLIENT_FIRST_REQUESTED,
+            "agent_sandbox_client_claim_startup_latency_ms",
+        ),
+    ] {
+        let since = text(claim.metadata.annotations.as_ref(), key).parse::<Timestamp>();
+        let passed = since.map(|since| Timestamp::now().duration_since(since).as_millis_f64());
+        if let Ok(passed) = passed
+            && passed >= 0.0
+        {
+            record(name, passed);
+        }
+    }
+}
+
+/// A label or annotation; empty if there is none.
+fn text(map: Option<&BTreeMap<String, String>>, key: &str) -> String {
+    map.and_then(|map| map.get(key))
+        .cloned()
+        .unwrap_or_default()
 }

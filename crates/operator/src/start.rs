@@ -50,6 +50,7 @@ pub async fn run(args: OperatorArgs) -> Result<(), OperatorError> {
     let endpoints = Endpoints {
         ready: Arc::new(AtomicBool::new(false)),
         metrics,
+        sandboxes: Arc::default(),
     };
     let mut tasks = Tasks::default();
     serve_endpoints(&args, &endpoints, &mut tasks).await?;
@@ -60,7 +61,7 @@ pub async fn run(args: OperatorArgs) -> Result<(), OperatorError> {
     spawn_signals(&stop, &mut tasks)
         .map_err(|error| OperatorError::new("cannot listen for signals", error))?;
     tokio::select! {
-        ended = lead(&args, client, &own_namespace, &stop, endpoints.ready) => ended,
+        ended = lead(&args, client, &own_namespace, &stop, &endpoints) => ended,
         ended = tasks.ended() => Err(ended.into()),
     }
 }
@@ -71,14 +72,14 @@ async fn lead(
     client: Client,
     own_namespace: &str,
     stop: &CancellationToken,
-    ready: Arc<AtomicBool>,
+    endpoints: &Endpoints,
 ) -> Result<(), OperatorError> {
     let controllers = Controllers::new(args, client.clone());
     if !args.leader_elect {
-        return Ok(controllers.run(stop.child_token(), ready).await?);
+        return Ok(controllers.run(stop.child_token(), endpoints).await?);
     }
     // A replica that waits is healthy: its webhook works.
-    ready.store(true, Ordering::Relaxed);
+    endpoints.ready.store(true, Ordering::Relaxed);
     let mut candidate = Candidate::new(client, args.lease_namespace(own_namespace), identity());
     tokio::select! {
         () = candidate.acquire() => {}
@@ -91,7 +92,7 @@ async fn lead(
     let ended = tokio::select! {
         // Another replica may be reconciling already: end without waiting.
         ended = &mut lease => return lost(ended),
-        ended = controllers.run(stop.child_token(), ready) => ended,
+        ended = controllers.run(stop.child_token(), endpoints) => ended,
     };
     released.cancel();
     let released = lost(lease.await);

@@ -13,7 +13,7 @@ use shoal_tasks::Tasks;
 use super::changes::{ChangedPools, add_controller, pool_group, trim_sandbox, wake};
 use super::{Controllers, Queues};
 use crate::cache::{Cache, Change, Kind, key, watch_kind};
-use crate::claim::Candidates;
+use crate::claim::{Candidates, Startups};
 use crate::slim::{NetworkPolicy, PersistentVolumeClaim, Pod, Service};
 
 /// The caches of the Sandbox controller, and the members of pools among the sandboxes.
@@ -41,6 +41,7 @@ pub(super) struct Extensions {
     pub(super) pools: Arc<Cache<SandboxWarmPool>>,
     pub(super) templates: Arc<Cache<SandboxTemplate>>,
     pub(super) policies: Arc<Cache<NetworkPolicy>>,
+    pub(super) startups: Arc<Startups>,
 }
 
 impl Extensions {
@@ -119,8 +120,14 @@ impl Controllers {
 
     pub(super) fn watch_extensions(&self, tasks: &mut Tasks, queues: &Queues) -> Extensions {
         let all = watcher::Config::default;
-        let to = queues.claims.clone();
+        let startups = Arc::new(Startups::default());
+        let (to, seen) = (queues.claims.clone(), startups.clone());
         let claims = self.watch(tasks, all(), move |change: Change<'_, SandboxClaim>| {
+            if let Change::Deleted(claim) = change
+                && let Some(uid) = &claim.metadata.uid
+            {
+                seen.forget(uid);
+            }
             let (Change::Applied(claim) | Change::Deleted(claim)) = change;
             to.add_key(&key(claim));
         });
@@ -164,6 +171,7 @@ impl Controllers {
             pools,
             templates,
             policies,
+            startups,
         }
     }
 
