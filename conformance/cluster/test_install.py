@@ -58,6 +58,13 @@ def helm(cluster, *arguments: object) -> str:
     return done.stdout
 
 
+def running(name: str, version: str = "v1beta1") -> dict:
+    """A sandbox whose program goes on: the shell of the image ends without input."""
+    made = sandbox(name, version)
+    made["spec"]["podTemplate"]["spec"]["containers"][0]["command"] = ["sleep", "1000"]
+    return made
+
+
 def test_the_chart_has_the_version_of_the_program():
     chart = yaml.safe_load((manifests.CHART / "Chart.yaml").read_text())
     assert chart["appVersion"] == chart["version"] == VERSION
@@ -79,7 +86,7 @@ def test_the_operator_serves_sandboxes_from_its_deployment(imported, installed):
     pods = cluster.get("pods", *INSIDE)["items"]
     assert {one["spec"]["nodeName"] for one in pods} == {cluster.node.name}
     assert len(pods) == 2
-    cluster.apply(sandbox(f"beta-{installed}"), sandbox(f"alpha-{installed}", "v1alpha1"))
+    cluster.apply(running(f"beta-{installed}"), running(f"alpha-{installed}", "v1alpha1"))
     wait_for_reason(cluster, BETA, f"beta-{installed}", "DependenciesReady")
     wait_for_reason(cluster, ALPHA, f"alpha-{installed}", "DependenciesReady")
     lease = cluster.get("lease", "a3317529.agent-sandbox.x-k8s.io", *INSIDE)["spec"]["holderIdentity"]
