@@ -78,7 +78,7 @@ impl Fixture {
 impl Fixture {
     /// Waits, within bounds, until each pool has somebody to hand out.
     async fn pools_are_ready(&self) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         loop {
             let pools = self.engine.pools();
             if pools.iter().all(|pool| pool.ready > 0) {

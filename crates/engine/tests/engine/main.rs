@@ -170,7 +170,7 @@ fn refuse_writes(directory: &Path, which: &str) -> rusqlite::Connection {
 
 /// Waits, within bounds, until something is so.
 async fn until(what: &str, so: impl Fn() -> bool) {
-    let end = std::time::Instant::now() + Duration::from_secs(20);
+    let end = std::time::Instant::now() + Duration::from_secs(60);
     while !so() {
         assert!(std::time::Instant::now() < end, "never {what}");
         tokio::task::yield_now().await;

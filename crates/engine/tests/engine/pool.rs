@@ -137,7 +137,7 @@ impl Pooled {
     }
 
     async fn until(&self, what: &str, there: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         while !there(self) {
             assert!(Instant::now() < end, "never {what}: {:?}", self.view());
             tokio::task::yield_now().await;

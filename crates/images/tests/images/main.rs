@@ -97,7 +97,7 @@ impl Place {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        let end = tokio::time::timeout(Duration::from_secs(10), tidy).await;
+        let end = tokio::time::timeout(Duration::from_secs(60), tidy).await;
         assert!(end.is_ok(), "{:?}", listing(&self.root().join("tmp")));
     }
 }
