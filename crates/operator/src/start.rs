@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::{Client, Config};
+use metrics_exporter_prometheus::PrometheusHandle;
 use shoal_tasks::{TaskEnded, Tasks};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,6 +16,9 @@ use crate::controllers::Controllers;
 use crate::endpoints::Endpoints;
 use crate::lease::{Candidate, LostLease};
 use crate::{measures, webhook};
+
+/// The interval at which histograms are merged.
+const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Why the operator ended.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +57,7 @@ pub async fn run(args: OperatorArgs) -> Result<(), OperatorError> {
         sandboxes: Arc::default(),
     };
     let mut tasks = Tasks::default();
+    tasks.spawn("metrics", keep_up(endpoints.metrics.clone()));
     serve_endpoints(&args, &endpoints, &mut tasks).await?;
     if args.enable_webhook {
         serve_webhook(&args, &client, &own_namespace, &mut tasks).await?;
@@ -63,6 +68,14 @@ pub async fn run(args: OperatorArgs) -> Result<(), OperatorError> {
     tokio::select! {
         ended = lead(&args, client, &own_namespace, &stop, &endpoints) => ended,
         ended = tasks.ended() => Err(ended.into()),
+    }
+}
+
+/// Merges what the histograms collected. Without it they grow until a scrape.
+async fn keep_up(metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        metrics.run_upkeep();
     }
 }
 
