@@ -6,14 +6,16 @@ import os
 
 import pytest
 
-from ..shared import WORK, remove
+from ..shared import WORK, data_directory, remove
 from .cluster import Cluster
 from .operator import Operator
 from .proxy import Proxy
 
 
 def cluster_of(name: str, node: bool):
-    directory = WORK / "cluster" / f"{name}-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+    # Suites that run side by side have clusters of their own. The path is short: it names sockets.
+    suite = data_directory().parent.name if "SHOAL_TEST_DATA" in os.environ else "cluster"
+    directory = WORK / suite / f"{name}-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
     remove(directory)
     cluster = Cluster(directory, node=node)
     try:
