@@ -210,6 +210,20 @@ impl<K: Kind> Cache<K> {
         self.state.lock().written.remove(key);
     }
 
+    /// All objects that the watch or a write has shown.
+    fn known(&self) -> Vec<Arc<K>> {
+        let mut known = self.store.state();
+        let state = self.state.lock();
+        known.extend(state.written.values().map(|(object, _)| object.clone()));
+        known
+    }
+
+    /// Whether an object that was known before a list is gone. Another object may have its name.
+    fn is_gone(&self, object: &K) -> bool {
+        let now = self.get(&key(object));
+        now.is_none_or(|now| now.meta().uid != object.meta().uid)
+    }
+
     /// Waits until the watch has listed all objects.
     pub(crate) async fn synced(&self) {
         // It fails only when the watch has ended, with the process.
@@ -319,15 +333,25 @@ pub(crate) fn watch_kind<K: Kind>(
         let mut events = std::pin::pin!(events);
         // Objects of a list reach the store together, at its end.
         let mut listed: Vec<K> = Vec::new();
+        // No event tells of what was deleted while no watch was open.
+        let mut before: Vec<Arc<K>> = Vec::new();
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Apply(object)) => notify(Change::Applied(&object)),
                 Ok(Event::Delete(object)) => notify(Change::Deleted(&object)),
-                Ok(Event::Init) => listed.clear(),
+                Ok(Event::Init) => {
+                    listed.clear();
+                    before = known.known();
+                }
                 Ok(Event::InitApply(object)) => listed.push(object),
                 Ok(Event::InitDone) => {
                     for object in std::mem::take(&mut listed) {
                         notify(Change::Applied(&object));
+                    }
+                    for object in std::mem::take(&mut before) {
+                        if known.is_gone(&object) {
+                            notify(Change::Deleted(&object));
+                        }
                     }
                 }
                 Err(error) => {
@@ -405,5 +429,31 @@ mod tests {
             [false, true, true]
         );
         assert_eq!(watched.cache.group("all").len(), 2);
+    }
+
+    #[test]
+    fn a_list_shows_what_is_gone() {
+        let named = |name: &str, uid: &str| {
+            let mut pod = pod(name, 5);
+            pod.metadata.uid = Some(uid.to_owned());
+            pod
+        };
+        let mut watched = Watched::new();
+        watched.report(Event::Apply(named("stays", "1")));
+        watched.report(Event::Apply(named("replaced", "2")));
+        watched.report(Event::Apply(named("deleted", "3")));
+        watched.cache.learn(named("written", "4"));
+        let before = watched.cache.known();
+        watched.report(Event::Init);
+        watched.report(Event::InitApply(named("stays", "1")));
+        watched.report(Event::InitApply(named("replaced", "5")));
+        watched.report(Event::InitDone);
+        let mut gone: Vec<String> = before
+            .iter()
+            .filter(|pod| watched.cache.is_gone(pod))
+            .map(|pod| key(&**pod).1)
+            .collect();
+        gone.sort_unstable();
+        assert_eq!(gone, ["deleted", "replaced", "written"]);
     }
 }
