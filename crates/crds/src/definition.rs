@@ -54,6 +54,16 @@ pub fn definitions(conversion: &Conversion) -> Vec<Value> {
         .collect()
 }
 
+/// The names of the definitions that the webhook converts.
+#[must_use]
+pub fn converted() -> Vec<String> {
+    kinds()
+        .iter()
+        .filter(|kind| kind.versions.len() > 1)
+        .map(|kind| format!("{}.{}", kind.plural, kind.group))
+        .collect()
+}
+
 /// The definitions as one YAML stream.
 ///
 /// # Errors
@@ -68,13 +78,13 @@ pub fn yaml(conversion: &Conversion) -> Result<String, serde_saphyr::ser::Error>
 }
 
 fn definition(kind: &Kind, conversion: &Conversion) -> Value {
-    json!({
+    let mut definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{}.{}", kind.plural, kind.group)},
         "spec": {
             "group": kind.group,
-            "scope": "Namespaced",
+            "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
             "names": {
                 "kind": kind.kind,
                 "listKind": format!("{}List", kind.kind),
@@ -82,22 +92,29 @@ fn definition(kind: &Kind, conversion: &Conversion) -> Value {
                 "singular": kind.singular,
                 "shortNames": [kind.short_name],
             },
-            "conversion": {
-                "strategy": "Webhook",
-                "webhook": {
-                    "conversionReviewVersions": ["v1"],
-                    "clientConfig": conversion.client_config(None),
-                },
-            },
-            "versions": [
-                version(kind, "v1alpha1", &kind.v1alpha1),
-                version(kind, "v1beta1", &kind.v1beta1),
-            ],
         },
-    })
+    });
+    // One version needs no conversion.
+    if kind.versions.len() > 1 {
+        definition["spec"]["conversion"] = json!({
+            "strategy": "Webhook",
+            "webhook": {
+                "conversionReviewVersions": ["v1"],
+                "clientConfig": conversion.client_config(None),
+            },
+        });
+    }
+    let newest = kind.versions.last().map(|(name, _)| *name);
+    let versions: Vec<Value> = kind
+        .versions
+        .iter()
+        .map(|(name, of)| version(kind, name, of, newest))
+        .collect();
+    definition["spec"]["versions"] = versions.into();
+    definition
 }
 
-fn version(kind: &Kind, name: &str, of: &Version) -> Value {
+fn version(kind: &Kind, name: &str, of: &Version, newest: Option<&str>) -> Value {
     let mut schema = json!({
         "type": "object",
         "required": ["spec"],
@@ -108,7 +125,8 @@ fn version(kind: &Kind, name: &str, of: &Version) -> Value {
             "spec": of.spec,
         },
     });
-    let mut version = json!({"name": name, "served": true, "storage": name == "v1beta1"});
+    let stored = newest == Some(name);
+    let mut version = json!({"name": name, "served": true, "storage": stored});
     if let Some(status) = &of.status {
         schema["properties"]["status"] = status.clone();
         version["subresources"] = json!({"status": {}});
@@ -128,10 +146,10 @@ fn version(kind: &Kind, name: &str, of: &Version) -> Value {
     if !columns.is_empty() {
         version["additionalPrinterColumns"] = columns.into();
     }
-    if name == "v1alpha1" {
+    if let Some(newest) = newest.filter(|_| !stored) {
         version["deprecated"] = true.into();
         version["deprecationWarning"] = format!(
-            "{group}/v1alpha1 {kind} is deprecated; use {group}/v1beta1 {kind} instead",
+            "{group}/{name} {kind} is deprecated; use {group}/{newest} {kind} instead",
             group = kind.group,
             kind = kind.kind,
         )
@@ -171,13 +189,72 @@ mod tests {
     }
 
     #[test]
-    fn one_version_is_stored_and_both_are_served() {
+    fn the_newest_version_is_stored_and_all_are_served() {
         for definition in definitions(&Conversion::default()) {
             let versions = definition["spec"]["versions"].as_array().unwrap();
             let stored: Vec<&Value> = versions.iter().filter(|v| v["storage"] == true).collect();
-            assert_eq!(stored.len(), 1);
-            assert_eq!(stored[0]["name"], "v1beta1");
+            assert_eq!(stored, [versions.last().unwrap()]);
             assert!(versions.iter().all(|version| version["served"] == true));
+            let converts = definition["spec"].get("conversion").is_some();
+            assert_eq!(converts, versions.len() > 1);
         }
+    }
+
+    #[test]
+    fn the_webhook_converts_the_kinds_with_several_versions() {
+        assert_eq!(
+            converted(),
+            [
+                "sandboxes.agents.x-k8s.io",
+                "sandboxclaims.extensions.agents.x-k8s.io",
+                "sandboxtemplates.extensions.agents.x-k8s.io",
+                "sandboxwarmpools.extensions.agents.x-k8s.io",
+            ]
+        );
+    }
+
+    #[test]
+    fn names_of_kinds_and_columns_are_those_of_the_group() {
+        let all = definitions(&Conversion::default());
+        let find = |name: &str| {
+            let of_name = |one: &&Value| one["metadata"]["name"] == name;
+            all.iter().find(of_name).unwrap()
+        };
+        let names: Vec<(&str, &str)> = all
+            .iter()
+            .filter(|one| one["spec"]["group"] == "agents.kruise.io")
+            .map(|one| {
+                let names = &one["spec"]["names"];
+                (
+                    names["plural"].as_str().unwrap(),
+                    names["shortNames"][0].as_str().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            names,
+            [
+                ("sandboxes", "sbx"),
+                ("sandboxsets", "sbs"),
+                ("sandboxclaims", "sbc"),
+                ("sandboxtemplates", "sbt"),
+                ("checkpoints", "cp"),
+                ("commits", "cmt"),
+                ("sandboxupdateops", "suo"),
+                ("trafficpolicies", "tp"),
+                ("globaltrafficpolicies", "gtp"),
+                ("securityprofiles", "sp"),
+                ("globalsecurityprofiles", "gsp"),
+            ]
+        );
+        let columns =
+            &find("sandboxes.agents.kruise.io")["spec"]["versions"][0]["additionalPrinterColumns"];
+        assert_eq!(
+            columns[2]["jsonPath"],
+            r".metadata.labels.agents\.kruise\.io/sandbox-claimed"
+        );
+        let scale =
+            &find("sandboxsets.agents.kruise.io")["spec"]["versions"][0]["subresources"]["scale"];
+        assert_eq!(scale["labelSelectorPath"], ".status.selector");
     }
 }

@@ -95,6 +95,15 @@ pub(super) fn egress_rule() -> Value {
     schema_of::<NetworkPolicyEgressRule>()
 }
 
+/// A quantity.
+pub(super) fn quantity() -> Value {
+    json!({
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "x-kubernetes-int-or-string": true,
+        "pattern": QUANTITY,
+    })
+}
+
 fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;

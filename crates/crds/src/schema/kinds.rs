@@ -1,29 +1,12 @@
-//! The schemas, columns and subresources of each kind and version.
+//! The kinds of `agents.x-k8s.io` and its extensions, in each version.
 
 use serde_json::{Value, json};
 
-use super::core;
+use super::fields::{
+    AGE, choice, conditions, count, date_time, integer, name_ref, string, strings,
+};
+use super::{Kind, Version, core};
 use crate::names::{EXTENSIONS_GROUP, GROUP};
-
-/// A kind, as its definition says.
-pub(crate) struct Kind {
-    pub(crate) group: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) plural: &'static str,
-    pub(crate) singular: &'static str,
-    pub(crate) short_name: &'static str,
-    pub(crate) v1alpha1: Version,
-    pub(crate) v1beta1: Version,
-}
-
-/// One version of a kind.
-pub(crate) struct Version {
-    pub(crate) spec: Value,
-    pub(crate) status: Option<Value>,
-    /// Name, type and path of each printer column.
-    pub(crate) columns: Vec<(&'static str, &'static str, &'static str)>,
-    pub(crate) scale: bool,
-}
 
 const READY: (&str, &str, &str) = (
     "Ready",
@@ -35,11 +18,9 @@ const REASON: (&str, &str, &str) = (
     "string",
     ".status.conditions[?(@.type=='Ready')].reason",
 );
-const AGE: (&str, &str, &str) = ("Age", "date", ".metadata.creationTimestamp");
-
 /// All kinds.
-pub(crate) fn kinds() -> [Kind; 4] {
-    [sandbox(), claim(), template(), pool()]
+pub(super) fn kinds() -> Vec<Kind> {
+    vec![sandbox(), claim(), template(), pool()]
 }
 
 fn sandbox() -> Kind {
@@ -49,18 +30,27 @@ fn sandbox() -> Kind {
         plural: "sandboxes",
         singular: "sandbox",
         short_name: "sandbox",
-        v1alpha1: Version {
-            spec: sandbox_spec(false),
-            status: Some(sandbox_status(false)),
-            columns: Vec::new(),
-            scale: true,
-        },
-        v1beta1: Version {
-            spec: sandbox_spec(true),
-            status: Some(sandbox_status(true)),
-            columns: vec![READY, REASON, AGE],
-            scale: false,
-        },
+        namespaced: true,
+        versions: vec![
+            (
+                "v1alpha1",
+                Version {
+                    spec: sandbox_spec(false),
+                    status: Some(sandbox_status(false)),
+                    columns: Vec::new(),
+                    scale: true,
+                },
+            ),
+            (
+                "v1beta1",
+                Version {
+                    spec: sandbox_spec(true),
+                    status: Some(sandbox_status(true)),
+                    columns: vec![READY, REASON, AGE],
+                    scale: false,
+                },
+            ),
+        ],
     }
 }
 
@@ -117,23 +107,32 @@ fn claim() -> Kind {
         plural: "sandboxclaims",
         singular: "sandboxclaim",
         short_name: "sandboxclaim",
-        v1alpha1: Version {
-            spec: claim_spec(false),
-            status: Some(claim_status()),
-            columns: Vec::new(),
-            scale: false,
-        },
-        v1beta1: Version {
-            spec: claim_spec(true),
-            status: Some(claim_status()),
-            columns: vec![
-                READY,
-                ("Sandbox", "string", ".status.sandbox.name"),
-                REASON,
-                AGE,
-            ],
-            scale: false,
-        },
+        namespaced: true,
+        versions: vec![
+            (
+                "v1alpha1",
+                Version {
+                    spec: claim_spec(false),
+                    status: Some(claim_status()),
+                    columns: Vec::new(),
+                    scale: false,
+                },
+            ),
+            (
+                "v1beta1",
+                Version {
+                    spec: claim_spec(true),
+                    status: Some(claim_status()),
+                    columns: vec![
+                        READY,
+                        ("Sandbox", "string", ".status.sandbox.name"),
+                        REASON,
+                        AGE,
+                    ],
+                    scale: false,
+                },
+            ),
+        ],
     }
 }
 
@@ -190,18 +189,27 @@ fn template() -> Kind {
         plural: "sandboxtemplates",
         singular: "sandboxtemplate",
         short_name: "sandboxtemplate",
-        v1alpha1: Version {
-            spec: template_spec(false),
-            status: Some(json!({"type": "object"})),
-            columns: Vec::new(),
-            scale: false,
-        },
-        v1beta1: Version {
-            spec: template_spec(true),
-            status: None,
-            columns: Vec::new(),
-            scale: false,
-        },
+        namespaced: true,
+        versions: vec![
+            (
+                "v1alpha1",
+                Version {
+                    spec: template_spec(false),
+                    status: Some(json!({"type": "object"})),
+                    columns: Vec::new(),
+                    scale: false,
+                },
+            ),
+            (
+                "v1beta1",
+                Version {
+                    spec: template_spec(true),
+                    status: None,
+                    columns: Vec::new(),
+                    scale: false,
+                },
+            ),
+        ],
     }
 }
 
@@ -239,18 +247,27 @@ fn pool() -> Kind {
         plural: "sandboxwarmpools",
         singular: "sandboxwarmpool",
         short_name: "swp",
-        v1alpha1: Version {
-            spec: pool_spec(false),
-            status: Some(pool_status(false)),
-            columns: vec![ready, AGE],
-            scale: true,
-        },
-        v1beta1: Version {
-            spec: pool_spec(true),
-            status: Some(pool_status(true)),
-            columns: vec![ready, ("Desired", "integer", ".spec.replicas"), AGE],
-            scale: true,
-        },
+        namespaced: true,
+        versions: vec![
+            (
+                "v1alpha1",
+                Version {
+                    spec: pool_spec(false),
+                    status: Some(pool_status(false)),
+                    columns: vec![ready, AGE],
+                    scale: true,
+                },
+            ),
+            (
+                "v1beta1",
+                Version {
+                    spec: pool_spec(true),
+                    status: Some(pool_status(true)),
+                    columns: vec![ready, ("Desired", "integer", ".spec.replicas"), AGE],
+                    scale: true,
+                },
+            ),
+        ],
     }
 }
 
@@ -276,10 +293,9 @@ fn pool_spec(beta: bool) -> Value {
 }
 
 fn pool_status(beta: bool) -> Value {
-    let integer = json!({"type": "integer", "format": "int32"});
     let mut status = json!({
         "type": "object",
-        "properties": {"replicas": integer, "readyReplicas": integer, "selector": string()},
+        "properties": {"replicas": integer(), "readyReplicas": integer(), "selector": string()},
     });
     if beta {
         status["properties"]["observedGeneration"] =
@@ -316,55 +332,4 @@ fn metadata(named: bool) -> Value {
         schema["properties"]["name"] = string();
     }
     schema
-}
-
-fn conditions() -> Value {
-    json!({
-        "type": "array",
-        "items": {
-            "type": "object",
-            "required": ["lastTransitionTime", "message", "reason", "status", "type"],
-            "properties": {
-                "lastTransitionTime": date_time(),
-                "message": {"type": "string", "maxLength": 32768},
-                "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-                "reason": {
-                    "type": "string",
-                    "minLength": 1,
-                    "maxLength": 1024,
-                    "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-                },
-                "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-                "type": {
-                    "type": "string",
-                    "maxLength": 316,
-                    "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
-                },
-            },
-        },
-    })
-}
-
-fn choice(values: &[&str], default: &str) -> Value {
-    json!({"type": "string", "enum": values, "default": default})
-}
-
-fn string() -> Value {
-    json!({"type": "string"})
-}
-
-fn strings() -> Value {
-    json!({"type": "array", "items": {"type": "string"}})
-}
-
-fn date_time() -> Value {
-    json!({"type": "string", "format": "date-time"})
-}
-
-fn count() -> Value {
-    json!({"type": "integer", "format": "int32", "minimum": 0})
-}
-
-fn name_ref() -> Value {
-    json!({"type": "object", "required": ["name"], "properties": {"name": string()}})
 }

@@ -1,0 +1,39 @@
+//! The custom resources of `agents.kruise.io/v1alpha1`, the only version of its group.
+
+mod checkpoint;
+mod claim;
+mod claiming;
+pub mod duration;
+pub mod names;
+mod parts;
+pub mod quantity;
+pub mod revision;
+mod sandbox;
+mod sandbox_set;
+mod state;
+mod template;
+mod traffic_policy;
+mod update_ops;
+
+pub use checkpoint::{Checkpoint, CheckpointPhase, CheckpointSpec, CheckpointStatus};
+pub use claim::{
+    ClaimInplaceUpdate, ClaimPhase, ClaimResources, CsiMount, SandboxClaim, SandboxClaimSpec,
+    SandboxClaimStatus,
+};
+pub use claiming::{Claiming, InitRequest};
+pub use parts::{
+    ExecHook, HibernateStrategy, Lifecycle, LifecycleHook, PauseStrategy, PauseStrategyKind,
+    RuntimeRef, TemplateRef, UpgradePolicy, UpgradePolicyKind,
+};
+pub use sandbox::{PodInfo, Sandbox, SandboxPhase, SandboxSpec, SandboxStatus};
+pub use sandbox_set::{MaxUnavailable, SandboxSet, SandboxSetSpec, SandboxSetStatus};
+pub use state::{NotPausable, NotResumable, SandboxState, pausable, resumable};
+pub use template::{SandboxTemplate, SandboxTemplateSpec};
+pub use traffic_policy::{
+    Peer, PeerService, PeerWorkload, PolicyPort, RuleAction, TrafficDirection, TrafficPolicy,
+    TrafficPolicySpec, TrafficPolicyStatus, TrafficRule,
+};
+pub use update_ops::{
+    SandboxUpdateOps, SandboxUpdateOpsSpec, SandboxUpdateOpsStatus, StateFilter, UpdateOpsPhase,
+    UpdateOpsState, UpdateOpsStrategy,
+};

@@ -1,0 +1,286 @@
+//! Labels, annotations, finalizers, conditions and reasons that clients and other controllers compare.
+
+use crate::hash;
+
+/// The group.
+pub const GROUP: &str = "agents.kruise.io";
+/// The version.
+pub const VERSION: &str = "v1alpha1";
+/// The prefix of keys that belong to the controllers.
+pub const PREFIX: &str = "agents.kruise.io/";
+/// The prefix of keys that belong to the E2B API.
+pub const E2B_PREFIX: &str = "e2b.agents.kruise.io/";
+
+/// Labels.
+pub mod label {
+    /// The SandboxSet that created the sandbox. A claim keeps it.
+    pub const SANDBOX_POOL: &str = "agents.kruise.io/sandbox-pool";
+    /// The template: the name of the template reference, or of the SandboxSet with an inline template.
+    pub const SANDBOX_TEMPLATE: &str = "agents.kruise.io/sandbox-template";
+    /// Whether the sandbox is claimed: `"true"` or `"false"`.
+    pub const SANDBOX_CLAIMED: &str = "agents.kruise.io/sandbox-claimed";
+    /// The SandboxClaim of the sandbox.
+    pub const CLAIM_NAME: &str = "agents.kruise.io/claim-name";
+    /// The revision of the SandboxSet.
+    pub const TEMPLATE_HASH: &str = "agents.kruise.io/template-hash";
+    /// `"true"` keeps a failed sandbox for inspection and hides it from the E2B API.
+    pub const RESERVED_FAILED_SANDBOX: &str = "agents.kruise.io/reserved-failed-sandbox";
+    /// The short ID of the sandbox.
+    pub const SANDBOX_ID: &str = "agents.kruise.io/sandbox-id";
+    /// The sandbox of a pod or checkpoint.
+    pub const SANDBOX_NAME: &str = "agents.kruise.io/sandbox-name";
+    /// Whether the sandbox may reach the internet.
+    pub const ALLOW_INTERNET_ACCESS: &str = "agents.kruise.io/allow-internet-access";
+    /// The SandboxUpdateOps that updates the sandbox.
+    pub const UPDATE_OPS: &str = "agents.kruise.io/update-ops";
+    /// Marks a sandbox whose upgrade failed.
+    pub const UPGRADE_FAILED: &str = "agents.kruise.io/upgrade-failed";
+    /// The contents of a checkpoint, sorted and joined with `-`.
+    pub const CHECKPOINT_TYPE: &str = "agents.kruise.io/checkpoint-type";
+    /// The ID of a checkpoint.
+    pub const CHECKPOINT_ID: &str = "agents.kruise.io/checkpoint-id";
+    /// The creator of a pod: `sandbox` or `external`. Also an annotation.
+    pub const CREATED_BY: &str = "agents.kruise.io/created-by";
+    /// The ID of the API key that owns the object. Also an annotation.
+    pub const OWNER: &str = "agents.kruise.io/owner";
+    /// The revision of the sandbox, on its pod.
+    pub const POD_TEMPLATE_HASH: &str = "pod-template-hash";
+}
+
+/// Annotations.
+pub mod annotation {
+    /// The claim that holds the sandbox, or a controller that is about to delete it.
+    pub const LOCK: &str = "agents.kruise.io/lock";
+    /// The owner: the ID of an API key, or the UID of a SandboxClaim.
+    pub const OWNER: &str = "agents.kruise.io/owner";
+    /// When the sandbox was claimed, in RFC 3339.
+    pub const CLAIM_TIMESTAMP: &str = "agents.kruise.io/claim-timestamp";
+    /// The ID of the checkpoint that the sandbox is a clone of.
+    pub const RESTORE_FROM: &str = "agents.kruise.io/restore-from";
+    /// The variables and token of the runtime's initialization, as JSON.
+    pub const INIT_RUNTIME_REQUEST: &str = "agents.kruise.io/init-runtime-request";
+    /// The ID of the sandbox, on its checkpoints and traffic policies.
+    pub const SANDBOX_ID: &str = "agents.kruise.io/sandbox-id";
+    /// The address of the member list of API replicas.
+    pub const MEMBERLIST_URL: &str = "agents.kruise.io/memberlist-url";
+    /// `"true"` allows the sandbox to return to its pool.
+    pub const CLEANUP_ENABLED: &str = "agents.kruise.io/cleanup-enabled";
+    /// `"true"` returns the sandbox to its pool.
+    pub const CLEANUP: &str = "agents.kruise.io/cleanup";
+    /// How long a sandbox stays whose return to the pool failed.
+    pub const CLEANUP_RETAIN_ON_FAILURE: &str = "agents.kruise.io/cleanup-retain-on-failure";
+    /// The labels and annotations that the claim changed, as JSON.
+    pub const UPDATED_METADATA_IN_CLAIM: &str = "agents.kruise.io/updated-metadata-in-claim";
+    /// The URL of the runtime.
+    pub const RUNTIME_URL: &str = "agents.kruise.io/runtime-url";
+    /// The access token of the runtime.
+    pub const RUNTIME_ACCESS_TOKEN: &str = "agents.kruise.io/runtime-access-token";
+    /// The TLS port of the runtime.
+    pub const RUNTIME_TLS_PORT: &str = "agents.kruise.io/runtime-tls-port";
+    /// How long a paused sandbox is kept: a duration, or `forever`.
+    pub const RESERVE_PAUSED_SANDBOX_DURATION: &str =
+        "agents.kruise.io/reserve-paused-sandbox-duration";
+    /// Marks an old materialized SandboxTemplate.
+    pub const CLEANUP_CANDIDATE: &str = "agents.kruise.io/cleanup-candidate";
+    /// A number above zero puts the sandbox's pod before others.
+    pub const SANDBOX_PRIORITY: &str = "agents.kruise.io/sandbox-priority";
+    /// `"true"` resumes a paused sandbox to upgrade it.
+    pub const UPGRADE_RESUME_TRIGGER: &str = "agents.kruise.io/upgrade-resume-trigger";
+    /// The in-place update of a pod, as JSON.
+    pub const INPLACE_UPDATE_STATE: &str = "agents.kruise.io/inplace-update-state";
+    /// The W3C `traceparent`.
+    pub const TRACE_CONTEXT: &str = "agents.kruise.io/trace-context";
+    /// The hash of what an in-place update cannot change.
+    pub const HASH_IMMUTABLE_PART: &str = "sandbox.agents.kruise.io/hash-immutable-part";
+    /// The older name of [`HASH_IMMUTABLE_PART`].
+    pub const HASH_WITHOUT_IMAGE_RESOURCES: &str =
+        "sandbox.agents.kruise.io/hash-without-image-resources";
+    /// The older name of [`RUNTIME_ACCESS_TOKEN`].
+    pub const ENVD_ACCESS_TOKEN: &str = "e2b.agents.kruise.io/envd-access-token";
+    /// The older name of [`RUNTIME_URL`].
+    pub const ENVD_URL: &str = "e2b.agents.kruise.io/envd-url";
+    /// The CSI mounts of the sandbox, as a JSON array.
+    pub const CSI_VOLUME_CONFIG: &str = "e2b.agents.kruise.io/csi-volume-config";
+    /// Whether the E2B API returns the pod's address.
+    pub const RETURN_SANDBOX_IP: &str = "e2b.agents.kruise.io/return-sandbox-ip";
+    /// The state of the security token, as JSON.
+    pub const TOKEN_STATUS: &str = "security.agents.kruise.io/token-status";
+    /// The agent that a security token is for.
+    pub const AGENT_NAME: &str = "security.agents.kruise.io/agent-name";
+    /// `"true"` requires a JWT at the gateway.
+    pub const ENABLE_JWT_AUTH: &str = "security.agents.kruise.io/enable-jwt-auth";
+    /// Whether health probes are rewritten for the traffic proxy.
+    pub const HEALTH_PROBE_REWRITE: &str = "networking.agents.kruise.io/health-probe-rewrite";
+    /// Whether the pod has a traffic proxy.
+    pub const SIDECAR_PROXY: &str = "networking.agents.kruise.io/sidecar-proxy";
+}
+
+/// Finalizers.
+pub mod finalizer {
+    /// Of a sandbox.
+    pub const SANDBOX: &str = "agents.kruise.io/sandbox";
+    /// Of a checkpoint that an executor works on.
+    pub const CHECKPOINT: &str = "agents.kruise.io/checkpoint";
+    /// Of a commit.
+    pub const COMMIT: &str = "agents.kruise.io/commit";
+    /// Of a SandboxUpdateOps, which removes its marks from sandboxes first.
+    pub const UPDATE_OPS: &str = "agents.kruise.io/sandboxupdateops-protection";
+}
+
+/// Types of conditions.
+pub mod condition {
+    /// The sandbox is ready.
+    pub const READY: &str = "Ready";
+    /// The sandbox is paused.
+    pub const SANDBOX_PAUSED: &str = "SandboxPaused";
+    /// The sandbox is resumed.
+    pub const SANDBOX_RESUMED: &str = "SandboxResumed";
+    /// The last in-place update.
+    pub const INPLACE_UPDATE: &str = "InplaceUpdate";
+    /// The last upgrade.
+    pub const UPGRADING: &str = "Upgrading";
+    /// The runtime is initialized.
+    pub const RUNTIME_INITIALIZED: &str = "RuntimeInitialized";
+    /// The return to the pool.
+    pub const RECYCLING: &str = "Recycling";
+    /// A claim is complete.
+    pub const COMPLETED: &str = "Completed";
+    /// A claim ran out of time.
+    pub const TIMED_OUT: &str = "TimedOut";
+    /// A policy or profile is accepted.
+    pub const ACCEPTED: &str = "Accepted";
+}
+
+/// Reasons of conditions.
+pub mod reason {
+    /// `Ready`: as the pod.
+    pub const POD_READY: &str = "PodReady";
+    /// `Ready` and `InplaceUpdate`: an in-place update is under way.
+    pub const INPLACE_UPDATING: &str = "InplaceUpdating";
+    /// `Ready`: an upgrade is under way.
+    pub const UPGRADING: &str = "Upgrading";
+    /// `Ready`: a container cannot start.
+    pub const START_CONTAINER_FAILED: &str = "StartContainerFailed";
+    /// `Ready`: the pod cannot be created.
+    pub const POD_CREATE_FAILED: &str = "PodCreateFailed";
+    /// Not started, or waiting.
+    pub const PENDING: &str = "Pending";
+    /// Done.
+    pub const SUCCEEDED: &str = "Succeeded";
+    /// Given up.
+    pub const FAILED: &str = "Failed";
+    /// `SandboxPaused`: an image differs from the template.
+    pub const IMAGE_CHANGED: &str = "ImageChanged";
+    /// `SandboxPaused`: a checkpoint is being created.
+    pub const CHECKPOINT_CREATING: &str = "CheckpointCreating";
+    /// `SandboxPaused`: the checkpoint is complete.
+    pub const CHECKPOINT_SUCCEEDED: &str = "CheckpointSucceeded";
+    /// `SandboxPaused` and `Upgrading`: the checkpoint failed.
+    pub const CHECKPOINT_FAILED: &str = "CheckpointFailed";
+    /// `SandboxPaused`: paused with a checkpoint.
+    pub const SNAPSHOT_PAUSE_SUCCEED: &str = "SnapshotPauseSucceed";
+    /// `SandboxPaused`: paused without a checkpoint.
+    pub const STOP_PAUSE_SUCCEED: &str = "StopPauseSucceed";
+    /// `SandboxResumed`: the pod is being created.
+    pub const CREATE_POD: &str = "CreatePod";
+    /// `SandboxResumed`: the pod runs.
+    pub const RESUME_POD: &str = "ResumePod";
+    /// `Upgrading`: the sandbox is resumed first.
+    pub const RESUMING: &str = "Resuming";
+    /// `Upgrading`: the sandbox is resumed.
+    pub const RESUME_SUCCEED: &str = "ResumeSucceed";
+    /// `Upgrading`: the hook before it runs.
+    pub const PRE_UPGRADE: &str = "PreUpgrade";
+    /// `Upgrading`: the hook before it failed.
+    pub const PRE_UPGRADE_FAILED: &str = "PreUpgradeFailed";
+    /// `Upgrading`: a checkpoint is being created.
+    pub const CHECKPOINTING: &str = "Checkpointing";
+    /// `Upgrading`: the pod is being replaced.
+    pub const UPGRADE_POD: &str = "UpgradePod";
+    /// `Upgrading`: the new pod cannot start.
+    pub const UPGRADE_POD_FAILED: &str = "UpgradePodFailed";
+    /// `Upgrading`: the hook after it runs.
+    pub const POST_UPGRADE: &str = "PostUpgrade";
+    /// `Upgrading`: the hook after it failed.
+    pub const POST_UPGRADE_FAILED: &str = "PostUpgradeFailed";
+    /// `Recycling`: it has begun.
+    pub const RECYCLING_STARTED: &str = "RecyclingStarted";
+    /// `Recycling`: the pod is ready again.
+    pub const RECYCLING_COMPLETED: &str = "RecyclingCompleted";
+    /// `Recycling`: the sandbox is in its pool.
+    pub const RECYCLING_SUCCEEDED: &str = "RecyclingSucceeded";
+    /// `Recycling`: it failed.
+    pub const RECYCLING_FAILED: &str = "RecyclingFailed";
+    /// `Recycling`: it took too long.
+    pub const RECYCLING_TIMEOUT: &str = "RecyclingTimeout";
+    /// `Recycling`: the sandbox cannot return to a pool.
+    pub const RECYCLING_REJECTED: &str = "RecyclingRejected";
+    /// `Completed`: all sandboxes are claimed.
+    pub const ALL_REPLICAS_CLAIMED: &str = "AllReplicasClaimed";
+    /// `Completed`: the time is over.
+    pub const TIMEOUT_REACHED: &str = "TimeoutReached";
+    /// `Completed`: there is no such SandboxSet.
+    pub const SANDBOX_SET_NOT_FOUND: &str = "SandboxSetNotFound";
+    /// `Completed`: a feature is turned off.
+    pub const FEATURE_GATE_DISABLED: &str = "FeatureGateDisabled";
+    /// `TimedOut`: the time is over.
+    pub const CLAIM_TIMEOUT_REACHED: &str = "ClaimTimeoutReached";
+}
+
+/// The value of the annotation `lock` on a sandbox that its SandboxSet is about to delete.
+pub const SCALE_DOWN_LOCK: &str = "__manager_scale_down";
+
+/// The runtimes of `spec.runtimes`.
+pub mod runtime {
+    /// The daemon that serves commands and files.
+    pub const AGENT_RUNTIME: &str = "agent-runtime";
+    /// The CSI sidecar.
+    pub const CSI: &str = "csi";
+    /// The traffic proxy.
+    pub const TRAFFIC_PROXY: &str = "traffic-proxy";
+}
+
+/// Contents of checkpoints and of `spec.persistentContents`.
+pub mod content {
+    /// The address of the pod.
+    pub const IP: &str = "ip";
+    /// The memory of all processes.
+    pub const MEMORY: &str = "memory";
+    /// The writable layer.
+    pub const FILESYSTEM: &str = "filesystem";
+    /// The difference between the pod and its template.
+    pub const POD_INFO: &str = "podInfo";
+}
+
+/// Whether a label or annotation key belongs to the controllers or to the E2B API.
+#[must_use]
+pub fn is_reserved(key: &str) -> bool {
+    key.starts_with(PREFIX) || key.starts_with(E2B_PREFIX)
+}
+
+/// The longest value of a label.
+const LONGEST_LABEL: usize = 63;
+
+/// A name as the value of a label. A long one is cut, and its hash makes it unique.
+#[must_use]
+pub fn label_value(name: &str) -> String {
+    if name.len() <= LONGEST_LABEL {
+        return name.to_owned();
+    }
+    // Names of objects are ASCII.
+    let kept = name.get(..LONGEST_LABEL - 9).unwrap_or_default();
+    format!("{kept}-{}", hash::of_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_cut_to_label_values() {
+        assert_eq!(label_value("short"), "short");
+        let (one, other) = (label_value(&"a".repeat(200)), label_value(&"a".repeat(201)));
+        assert_eq!(one.len(), 63);
+        assert_ne!(one, other);
+    }
+}
