@@ -1,5 +1,6 @@
 //! Authentication of requests.
 
+use shoal_protocol::pass::PassDigest;
 use shoal_protocol::token::AccessToken;
 
 /// Message for a missing or wrong token. The text is E2B's.
@@ -15,6 +16,9 @@ pub(crate) enum AuthPolicy {
     Token(AccessToken),
     /// No token is set yet: every caller is rejected.
     Locked,
+    /// The same, but that the first `/init` may set one if it presents this pass. Without a digest, any
+    /// may.
+    FirstInit(Option<PassDigest>),
 }
 
 impl AuthPolicy {
@@ -23,7 +27,16 @@ impl AuthPolicy {
         match (self, offered) {
             (Self::Open, _) => true,
             (Self::Token(token), Some(offered)) => token.matches(offered),
-            (Self::Token(_), None) | (Self::Locked, _) => false,
+            (Self::Token(_), None) | (Self::Locked | Self::FirstInit(_), _) => false,
+        }
+    }
+
+    /// Whether a request with this pass may set the first token.
+    pub(crate) fn admits_first(&self, pass: Option<&[u8]>) -> bool {
+        match self {
+            Self::FirstInit(None) => true,
+            Self::FirstInit(Some(digest)) => pass.is_some_and(|pass| digest.recognises(pass)),
+            Self::Open | Self::Token(_) | Self::Locked => false,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use lexopt::{Arg, ValueExt};
+use shoal_protocol::pass::PassDigest;
 use shoal_protocol::token::AccessToken;
 
 use crate::log::Level;
@@ -14,6 +15,9 @@ pub(crate) const HELP: &str = "\
 The daemon inside every sandbox. Reads its access token from the first line of standard input.
 
 Usage: shoal-envd [options]
+       shoal-envd install FILE                      copy this program to FILE
+       shoal-envd start [options] [-- COMMAND...]   start the daemon in a pod, return when it
+                                                    listens, and run COMMAND
 
   --port PORT             listen on this port (49983)
   --bind ADDRESS          listen on this address only (all, of both families)
@@ -26,6 +30,8 @@ Usage: shoal-envd [options]
   --default-user NAME     default user until /init sets one (root)
   --default-workdir PATH  default working directory until /init sets one
   --open                  require no token until /init sets one; not for sandboxes
+  --pod                   read no token: refuse all calls until the first /init sets one. Commands
+                          run as the daemon's own user where it may not change it. `start` gives it
   --log-level LEVEL       error, warn, info or debug (info)
   --system-root PATH      parent directory of /etc and /run (/)
   --keep-clock            never set the system clock
@@ -70,6 +76,8 @@ pub(crate) enum Access {
     Token(AccessToken),
     /// No token exists: every call is refused.
     Locked,
+    /// The first `/init` sets the token, if it presents this pass. Until then every other call is refused.
+    FirstInit(Option<PassDigest>),
 }
 
 impl Default for Config {
@@ -95,6 +103,15 @@ impl Default for Config {
 pub(crate) enum Invocation {
     /// Run the daemon.
     Run(Box<Config>),
+    /// Copy the program to this file.
+    Install(PathBuf),
+    /// Start the daemon with these options, and then run a command.
+    Start {
+        /// Options of the daemon.
+        options: Vec<OsString>,
+        /// The command and its arguments; may be empty.
+        next: Vec<OsString>,
+    },
     /// Print [`HELP`].
     Help,
     /// Print the version.
@@ -109,6 +126,15 @@ impl Invocation {
     pub(crate) fn parse(
         arguments: impl IntoIterator<Item = OsString>,
     ) -> Result<Self, lexopt::Error> {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        match arguments.split_first() {
+            Some((verb, rest)) if verb == "install" => install(rest),
+            Some((verb, rest)) if verb == "start" => start(rest),
+            _ => Self::options(arguments),
+        }
+    }
+
+    fn options(arguments: Vec<OsString>) -> Result<Self, lexopt::Error> {
         let mut config = Config::default();
         let mut parser = lexopt::Parser::from_args(arguments);
         while let Some(argument) = parser.next()? {
@@ -125,6 +151,7 @@ impl Invocation {
                     config.default_workdir = Some(parser.value()?.string()?);
                 }
                 Arg::Long("open") => config.access = Access::Open,
+                Arg::Long("pod") => config.access = Access::FirstInit(None),
                 Arg::Long("log-level") => config.log_level = parser.value()?.parse()?,
                 Arg::Long("system-root") => config.system_root = parser.value()?.into(),
                 Arg::Long("keep-clock") => config.set_clock = false,
@@ -138,6 +165,29 @@ impl Invocation {
             config.access = Access::Locked;
         }
         Ok(Self::Run(Box::new(config)))
+    }
+}
+
+fn install(arguments: &[OsString]) -> Result<Invocation, lexopt::Error> {
+    match arguments {
+        [target] => Ok(Invocation::Install(target.into())),
+        _ => Err("install takes one argument: the file to write".into()),
+    }
+}
+
+/// Checks the options now: the daemon's own refusal would be harder to find.
+fn start(arguments: &[OsString]) -> Result<Invocation, lexopt::Error> {
+    let end = arguments.iter().position(|argument| argument == "--");
+    let (options, next) = match end {
+        Some(end) => (&arguments[..end], &arguments[end + 1..]),
+        None => (arguments, &[][..]),
+    };
+    match Invocation::options(options.to_vec())? {
+        Invocation::Run(_) => Ok(Invocation::Start {
+            options: options.to_vec(),
+            next: next.to_vec(),
+        }),
+        other => Ok(other),
     }
 }
 
@@ -200,12 +250,32 @@ mod tests {
     }
 
     #[test]
+    fn a_daemon_in_a_pod_is_installed_and_started() {
+        let installed = parse(&["install", "/shared/shoal-envd"]).unwrap();
+        assert_eq!(installed, Invocation::Install("/shared/shoal-envd".into()));
+        let started = parse(&["start", "--port=1", "--", "/bin/sh", "--port"]).unwrap();
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let expected = Invocation::Start {
+            options: words(&["--port=1"]),
+            next: words(&["/bin/sh", "--port"]),
+        };
+        assert_eq!(started, expected);
+        let Invocation::Run(config) = parse(&["--pod"]).unwrap() else {
+            panic!("expected a run");
+        };
+        assert_eq!(config.access, Access::FirstInit(None));
+    }
+
+    #[test]
     fn invalid_arguments_are_rejected() {
         for bad in [
             &["--prot=1"][..],
             &["--port=70000"],
             &["--log-level=loud"],
             &["x"],
+            &["install"],
+            &["install", "a", "b"],
+            &["start", "--prot=1"],
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }

@@ -185,7 +185,7 @@ impl Files {
     ) -> Result<(), RequestError> {
         let token = match self.settings.auth_policy(peer) {
             AuthPolicy::Open => return Ok(()),
-            AuthPolicy::Locked => {
+            AuthPolicy::Locked | AuthPolicy::FirstInit(_) => {
                 return Err(RequestError::new(
                     StatusCode::UNAUTHORIZED,
                     UNAUTHORIZED_MESSAGE,

@@ -1,8 +1,9 @@
 //! `POST /init`: settings from the control plane.
 //!
 //! A request must present the current token, in its header or as the token to set. The first token
-//! is handed over before the daemon listens. A clone starts with its original's token and receives
-//! its own from a server that knows the original's.
+//! is handed over before the daemon listens; in a pod, the first request with the sandbox's pass sets
+//! it. A clone starts with its original's token and receives its own from a server that knows the
+//! original's.
 
 use std::sync::Arc;
 
@@ -11,11 +12,12 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Map, Value};
 use shoal_protocol::ENVD_VERSION;
-use shoal_protocol::headers::{ACCESS_TOKEN, ENVD_VERSION as VERSION_HEADER};
+use shoal_protocol::headers::{ACCESS_TOKEN, ENVD_VERSION as VERSION_HEADER, INIT_PASS};
 use shoal_protocol::init::InitRequest;
 use tokio::sync::Mutex;
 
 use crate::active_time::ActiveTime;
+use crate::auth::AuthPolicy;
 use crate::clock;
 use crate::config::Config;
 use crate::log::Log;
@@ -69,7 +71,7 @@ impl Init {
     /// Handles a request.
     pub(crate) async fn handle(&self, request: Request<Incoming>) -> HttpResponse {
         let (parts, body) = request.into_parts();
-        let offered = parts.headers.get(ACCESS_TOKEN);
+        let offered = |name| parts.headers.get(name).map(http::HeaderValue::as_bytes);
         let body = Limited::new(body, MAX_BODY).collect().await;
         let request = match body.map(http_body_util::Collected::to_bytes) {
             Ok(body) if body.is_empty() => Ok(InitRequest::default()),
@@ -78,7 +80,7 @@ impl Init {
         };
         let mut answer = match request {
             Ok(request) => {
-                self.apply(request, offered.map(|value| value.as_bytes()))
+                self.apply(request, offered(ACCESS_TOKEN), offered(INIT_PASS))
                     .await
             }
             Err(error) => {
@@ -94,13 +96,24 @@ impl Init {
         response::not_stored(answer)
     }
 
-    async fn apply(&self, request: InitRequest, offered: Option<&[u8]>) -> HttpResponse {
+    async fn apply(
+        &self,
+        request: InitRequest,
+        offered: Option<&[u8]>,
+        pass: Option<&[u8]>,
+    ) -> HttpResponse {
         let _serial = self.serial.lock().await;
         let given = request.access_token.as_ref();
         let given = given.map(|token| token.reveal().as_bytes());
         // Regardless of the peer: a program in the sandbox is not the control plane.
         let auth_policy = self.settings.auth_policy(Peer::Outside);
-        if !auth_policy.admits(offered) && !auth_policy.admits(given) {
+        let first = given.is_some() && auth_policy.admits_first(pass);
+        if given.is_some() && !first && matches!(auth_policy, AuthPolicy::FirstInit(_)) {
+            self.log.refused("init", "refused: no pass", "/init");
+            let text = "the first settings of this sandbox need its pass";
+            return response::error(StatusCode::FORBIDDEN, text);
+        }
+        if !first && !auth_policy.admits(offered) && !auth_policy.admits(given) {
             self.log.refused("init", "refused: unknown token", "/init");
             let text = "access token validation failed";
             return response::error(StatusCode::UNAUTHORIZED, text);

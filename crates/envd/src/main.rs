@@ -41,6 +41,7 @@ mod log;
 mod metrics;
 mod oom_killer;
 mod path;
+mod pod;
 mod polled;
 mod process;
 mod procfs;
@@ -60,6 +61,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use shoal_protocol::pass::DIGEST_VARIABLE;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use caller::Caller;
@@ -88,6 +90,12 @@ const BLOCKING_STACK: usize = 512 << 10;
 fn main() -> ExitCode {
     let config = match Invocation::parse(std::env::args_os().skip(1)) {
         Ok(Invocation::Run(config)) => config,
+        Ok(Invocation::Install(target)) => {
+            return exit(pod::install(&target), "cannot install");
+        }
+        Ok(Invocation::Start { options, next }) => {
+            return exit(pod::start(&options, &next), "cannot start");
+        }
         Ok(Invocation::Help) => return print_text(config::HELP),
         Ok(Invocation::Version) => {
             return print_text(&format!("shoal-envd {}\n", env!("CARGO_PKG_VERSION")));
@@ -97,6 +105,13 @@ fn main() -> ExitCode {
     match start(*config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error.to_string()),
+    }
+}
+
+fn exit(done: io::Result<()>, what: &str) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("{what}: {error}")),
     }
 }
 
@@ -115,6 +130,11 @@ fn start(mut config: Config) -> io::Result<()> {
     let inherited_limits = hardening::harden()?;
     if config.access == Access::StandardInput {
         config.access = Access::Token(handover::token_from_stdin()?);
+    }
+    if let Access::FirstInit(digest) = &mut config.access {
+        *digest = pod::pass_digest(std::env::var_os(DIGEST_VARIABLE))?;
+        // Without root's rights it cannot act as anybody else.
+        config.default_user = Users::new(&config.system_root).own_name();
     }
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -160,6 +180,9 @@ async fn run(config: &Config, inherited_limits: InheritedLimits) -> io::Result<(
     let drain = log.clone();
     tokio::spawn(async move { drain.drain().await });
     log.ready(port);
+    if matches!(config.access, Access::FirstInit(_)) {
+        pod::announce()?;
+    }
     if let Some(port) = config.runtime_port {
         Runtime::serve(server::listen(config.bind, port)?, &services)?;
     }

@@ -58,6 +58,7 @@ impl Settings {
                 Access::Token(token) => AuthPolicy::Token(token.clone()),
                 Access::Open => AuthPolicy::Open,
                 Access::StandardInput | Access::Locked => AuthPolicy::Locked,
+                Access::FirstInit(digest) => AuthPolicy::FirstInit(digest.clone()),
             },
             open_inside: false,
             variables: Variables::new(),

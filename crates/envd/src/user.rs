@@ -5,6 +5,7 @@
 //! are skipped.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,6 +81,21 @@ impl Directory {
         self.users.entry(ROOT.to_owned()).or_insert_with(root);
         let name = || ROOT.to_owned();
         self.user_names.entry(0).or_insert_with(name);
+    }
+
+    /// Adds the daemon's own user under its number if it has no name: a pod may run as any number.
+    fn add_own(&mut self) {
+        let uid = rustix::process::geteuid().as_raw();
+        if let Entry::Vacant(name) = self.user_names.entry(uid) {
+            let own = User {
+                name: uid.to_string(),
+                uid,
+                gid: rustix::process::getegid().as_raw(),
+                home: "/".to_owned(),
+            };
+            name.insert(own.name.clone());
+            self.users.entry(own.name.clone()).or_insert(own);
+        }
     }
 
     /// Looks up a user by name.
@@ -159,6 +175,12 @@ impl Users {
         }
     }
 
+    /// The name of the daemon's own user.
+    pub(crate) fn own_name(&self) -> String {
+        self.directory()
+            .user_name(rustix::process::geteuid().as_raw())
+    }
+
     /// The current directory. An unreadable file counts as empty.
     pub(crate) fn directory(&self) -> Arc<Directory> {
         let stamps = [stamp(&self.passwd), stamp(&self.group)];
@@ -170,7 +192,9 @@ impl Users {
         }
         let passwd = foreign_file::read(&self.passwd, MAX_FILE).unwrap_or_default();
         let group = foreign_file::read(&self.group, MAX_FILE).unwrap_or_default();
-        let directory = Arc::new(Directory::parse(&passwd, &group));
+        let mut directory = Directory::parse(&passwd, &group);
+        directory.add_own();
+        let directory = Arc::new(directory);
         *cached = Some((stamps, Arc::clone(&directory)));
         directory
     }

@@ -41,6 +41,7 @@ use crate::filesystem::FilesystemClient;
 use crate::headers;
 use crate::init::InitRequest;
 use crate::metrics::Metrics;
+use crate::pass::InitPass;
 use crate::process::ProcessClient;
 use crate::token::{AccessToken, InvalidAccessToken};
 
@@ -120,11 +121,17 @@ impl EnvdClient {
         self.with_header(headers::ACCESS_TOKEN, token.reveal())
     }
 
+    /// Sends a pass with every request, which the first [`EnvdClient::init`] in a pod needs.
+    #[must_use]
+    pub fn with_pass(self, pass: &InitPass) -> Self {
+        self.with_header(headers::INIT_PASS, pass.reveal())
+    }
+
     /// Sends a header with every request. An invalid value is ignored.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(mut value) = HeaderValue::from_str(value) {
-            value.set_sensitive(name == headers::ACCESS_TOKEN);
+            value.set_sensitive([headers::ACCESS_TOKEN, headers::INIT_PASS].contains(&name));
             self.headers.insert(name, value);
         }
         self

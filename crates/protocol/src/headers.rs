@@ -5,6 +5,9 @@ use http::HeaderName;
 /// Access token of the daemon.
 pub const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
 
+/// Pass of the first `POST /init` in a pod.
+pub const INIT_PASS: HeaderName = HeaderName::from_static("x-init-pass");
+
 /// Sandbox id of a request through the gateway.
 pub const SANDBOX_ID: HeaderName = HeaderName::from_static("e2b-sandbox-id");
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use time::OffsetDateTime;
 
-use crate::token::AccessToken;
+use crate::token::{AccessToken, InvalidAccessToken};
 
 /// Settings that the control plane sends at the start of a sandbox, after every resume, and when a
 /// clone gets its own identity. Absent fields keep their value.
@@ -64,6 +64,25 @@ pub struct InitRequest {
     /// Network volumes. Ignored: Shoal mounts volumes from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_mounts: Option<serde_json::Value>,
+}
+
+impl InitRequest {
+    /// The settings of a daemon in a pod, as of now. An empty token keeps the current one.
+    ///
+    /// # Errors
+    /// If the token is invalid.
+    pub fn for_pod(
+        variables: BTreeMap<String, String>,
+        token: &str,
+    ) -> Result<Self, InvalidAccessToken> {
+        let token = (!token.is_empty()).then(|| AccessToken::parse(token));
+        Ok(Self {
+            timestamp: Some(OffsetDateTime::now_utc()),
+            env_vars: Some(variables),
+            access_token: token.transpose()?,
+            ..Self::default()
+        })
+    }
 }
 
 /// Variables that identify the sandbox. They are kept when other variables are replaced, and each

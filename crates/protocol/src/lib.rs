@@ -6,6 +6,7 @@
 //! * [`signature`]: signed URLs, which the daemon verifies and by which the gateway finds a
 //!   sandbox.
 //! * [`token`]: the access token.
+//! * [`pass`]: who may give a daemon in a pod its first token.
 //! * [`build`]: bodies of template builds, shared by the server and the command line.
 //! * [`native`]: bodies of Shoal's native API, shared by the server and the command line.
 //! * `client` (feature of that name): a client for the control plane and the command line.
@@ -33,6 +34,7 @@ pub mod headers;
 pub mod init;
 pub mod metrics;
 pub mod native;
+pub mod pass;
 pub mod signature;
 pub mod token;
 

@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 use shoal_protocol::init::InitRequest;
+use shoal_protocol::pass::{DIGEST_VARIABLE, InitSecret};
 use shoal_protocol::token::AccessToken;
 
 use crate::daemon::{Daemon, Options, daemon};
@@ -33,6 +34,31 @@ fn with_token(token: &str) -> Options {
         stdin: Some(format!("{token}\n")),
         ..Options::default()
     }
+}
+
+#[tokio::test]
+async fn in_a_pod_everything_is_refused_until_the_first_token() {
+    let daemon = daemon!(Options {
+        stdin: Some(String::new()),
+        arguments: vec!["--pod".to_owned()],
+        ..Options::default()
+    });
+    for token in [None, Some(""), Some("any")] {
+        assert_eq!(daemon.list(token).await, 401, "{token:?}");
+        for body in [json!({}), json!({"open": true}), json!({"envVars": {}})] {
+            let answer = daemon.init(token, body.clone()).await;
+            assert_eq!(answer.error().0, 401, "{token:?} {body}");
+        }
+    }
+    let first = daemon.init(None, json!({"accessToken": "first"})).await;
+    assert_eq!(first.status.as_u16(), 204);
+    let second = daemon.init(None, json!({"accessToken": "second"})).await;
+    assert_eq!(second.status.as_u16(), 401);
+    assert_eq!(daemon.list(Some("second")).await, 401);
+    assert_eq!(daemon.list(Some("first")).await, 200);
+    // A retry of the first request.
+    let again = daemon.init(None, json!({"accessToken": "first"})).await;
+    assert_eq!(again.status.as_u16(), 204);
 }
 
 #[tokio::test]
@@ -306,4 +332,53 @@ async fn an_invalid_request_is_rejected_and_an_empty_one_accepted() {
         json!({"E2B_SANDBOX": "true", "D": "4"})
     );
     assert_eq!(daemon.run("echo $D").await.stdout, "4\n");
+}
+
+#[tokio::test]
+async fn in_a_pod_with_a_digest_the_first_token_needs_the_pass() {
+    let pass = InitSecret::new([1; 32]).pass("sandbox");
+    let digest = pass.digest().to_string().leak();
+    let daemon = daemon!(Options {
+        stdin: Some(String::new()),
+        arguments: vec!["--pod".to_owned()],
+        environment: vec![(DIGEST_VARIABLE, digest)],
+        ..Options::default()
+    });
+    let first = json!({"accessToken": "first"});
+    let with = |pass: Option<String>, body: &Value| {
+        let mut ask = daemon.ask(Method::POST, "/init");
+        if let Some(pass) = pass {
+            ask = ask.header("x-init-pass", &pass);
+        }
+        ask.send(body.to_string())
+    };
+    let neighbours = InitSecret::new([1; 32]).pass("neighbour");
+    for wrong in [None, Some(""), Some(&*digest), Some(neighbours.reveal())] {
+        let answer = with(wrong.map(str::to_owned), &first).await;
+        assert_eq!(answer.error().0, 403, "{wrong:?}");
+    }
+    let own = Some(pass.reveal().to_owned());
+    let nothing = with(own.clone(), &json!({})).await;
+    assert_eq!(
+        nothing.error().0,
+        401,
+        "a pass without a token opens nothing"
+    );
+    assert_eq!(with(own.clone(), &first).await.status.as_u16(), 204);
+    assert_eq!(daemon.list(Some("first")).await, 200);
+    // From then on the token counts, and the pass does not.
+    let second = with(own, &json!({"accessToken": "second"})).await;
+    assert_eq!(second.status.as_u16(), 401);
+}
+
+#[test]
+fn a_daemon_with_a_broken_digest_does_not_start() {
+    let daemon = std::process::Command::new(env!("CARGO_BIN_EXE_shoal-envd"))
+        .args(["--pod", "--port=0", "--bind=127.0.0.1", "--keep-clock"])
+        .env(DIGEST_VARIABLE, "00")
+        .output()
+        .unwrap();
+    assert!(!daemon.status.success());
+    let told = String::from_utf8_lossy(&daemon.stderr);
+    assert!(told.contains(DIGEST_VARIABLE), "{told}");
 }

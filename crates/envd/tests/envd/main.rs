@@ -12,6 +12,7 @@ mod hostile;
 mod http;
 mod init;
 mod interpreter;
+mod pod;
 mod processes;
 mod routes;
 mod runtime;
