@@ -1,10 +1,14 @@
 //! The flags of `shoal operator`. Names and values are those of the reference controller, so that its
 //! manifests work unchanged.
 
+mod kruise;
+
 use std::net::{Ipv6Addr, SocketAddr};
 
 use clap::{ArgAction, Args};
 use shoal_crds::Conversion;
+
+pub use self::kruise::{FeatureGates, InjectRuntime, KruiseArgs};
 
 /// An address to listen on, if any: `HOST:PORT`, `:PORT` for all addresses of the machine, `0` for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +109,9 @@ pub struct OperatorArgs {
     /// Lifetime of the webhook's certificate. It is replaced after two thirds of it.
     #[arg(long, value_name = "SECONDS", default_value_t = 365 * 24 * 3600, value_parser = clap::value_parser!(u64).range(30..))]
     pub webhook_certificate_lifetime: u64,
+    /// The controllers of agents.kruise.io.
+    #[command(flatten)]
+    pub kruise: KruiseArgs,
     /// Log level: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,

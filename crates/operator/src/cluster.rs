@@ -113,7 +113,6 @@ impl Cluster {
         uid: Option<&str>,
         foreground: bool,
     ) -> kube::Result<Option<K>> {
-        count::<K>("delete");
         let policy = if foreground {
             PropagationPolicy::Foreground
         } else {
@@ -127,7 +126,42 @@ impl Cluster {
             propagation_policy: Some(policy),
             ..DeleteParams::default()
         };
-        Ok(self.api(namespace).delete(name, &params).await?.left())
+        self.delete_with(namespace, name, &params).await
+    }
+
+    /// Deletes an object with these parameters.
+    pub(crate) async fn delete_with<K: Kind>(
+        &self,
+        namespace: &str,
+        name: &str,
+        params: &DeleteParams,
+    ) -> kube::Result<Option<K>> {
+        count::<K>("delete");
+        Ok(self.api(namespace).delete(name, params).await?.left())
+    }
+
+    /// Applies a strategic merge patch to an object, or to its subresource.
+    pub(crate) async fn patch_strategic<K: Kind>(
+        &self,
+        namespace: &str,
+        name: &str,
+        subresource: Option<&str>,
+        patch: &Value,
+    ) -> kube::Result<K> {
+        count::<K>("patch");
+        let params = PatchParams {
+            field_manager: Some(self.manager.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = self.api(namespace);
+        let patch = Patch::Strategic(patch);
+        match subresource {
+            Some(subresource) => {
+                api.patch_subresource(subresource, name, &params, &patch)
+                    .await
+            }
+            None => api.patch(name, &params, &patch).await,
+        }
     }
 
     /// Publishes an event about an object, beside the reconcile. A lost event is no failure of it.

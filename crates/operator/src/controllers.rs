@@ -1,6 +1,7 @@
 //! The watches and controllers of a leader.
 
 mod changes;
+mod kruise;
 mod watches;
 
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use std::time::Duration;
 use kube::Client;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use parking_lot::Mutex;
 use shoal_crds::v1beta1::{Sandbox, SandboxClaim, SandboxTemplate, SandboxWarmPool};
+use shoal_protocol::pass::InitSecret;
 use shoal_tasks::{TaskEnded, Tasks};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,9 @@ use crate::claim::ClaimController;
 use crate::cluster::Cluster;
 use crate::endpoints::Endpoints;
 use crate::failure::Failure;
+use crate::held::Held;
 use crate::pool::PoolController;
+use crate::population;
 use crate::queue::{self, Queue};
 use crate::sandbox::SandboxController;
 use crate::template::TemplateController;
@@ -76,6 +79,32 @@ struct Running {
 }
 
 impl Running {
+    fn new(stop: &CancellationToken) -> Self {
+        Self {
+            tasks: Tasks::default(),
+            stop: stop.clone(),
+        }
+    }
+
+    /// Waits until `stop`, and for the reconciles that are under way then.
+    async fn finish(mut self, mut watches: Tasks) -> Result<(), TaskEnded> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => {}
+            ended = watches.ended() => return Err(ended),
+            ended = self.tasks.ended() => if !self.stop.is_cancelled() {
+                return Err(ended);
+            }
+        }
+        match tokio::time::timeout(STOP, self.tasks.finish()).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                tracing::warn!("reconciles did not end in time");
+                Ok(())
+            }
+        }
+    }
+
     /// Starts the controller of a kind.
     fn start<K, F, R>(
         &mut self,
@@ -99,13 +128,19 @@ impl Running {
 pub(crate) struct Controllers {
     args: OperatorArgs,
     client: Client,
+    init_secret: Option<InitSecret>,
 }
 
 impl Controllers {
-    pub(crate) fn new(args: &OperatorArgs, client: Client) -> Self {
+    pub(crate) fn new(
+        args: &OperatorArgs,
+        client: Client,
+        init_secret: Option<InitSecret>,
+    ) -> Self {
         Self {
             args: args.clone(),
             client,
+            init_secret,
         }
     }
 
@@ -115,6 +150,20 @@ impl Controllers {
     /// When a watch or a controller ends before.
     pub(crate) async fn run(
         self,
+        stop: CancellationToken,
+        endpoints: &Endpoints,
+    ) -> Result<(), TaskEnded> {
+        // Where the definitions of one group are missing, the controllers of the other run.
+        tokio::try_join!(
+            self.run_community(stop.clone(), endpoints),
+            self.run_kruise(stop),
+        )?;
+        Ok(())
+    }
+
+    /// Runs the controllers of `agents.x-k8s.io` and its extensions.
+    async fn run_community(
+        &self,
         stop: CancellationToken,
         endpoints: &Endpoints,
     ) -> Result<(), TaskEnded> {
@@ -139,30 +188,15 @@ impl Controllers {
         tracing::info!(sandboxes = core.sandboxes.all().len(), "synced");
         endpoints.ready.store(true, Ordering::Relaxed);
         // A process leads at most once.
-        let _ = endpoints.sandboxes.set(core.sandboxes.clone());
-        let mut running = Running {
-            tasks: Tasks::default(),
-            stop: stop.clone(),
-        };
+        let counted = core.sandboxes.clone();
+        let gauge = move || population::render(&counted.all());
+        let _ = endpoints.gauges.set(Box::new(gauge));
+        let mut running = Running::new(&stop);
         if let Some(extensions) = extensions {
             self.start_extensions(&mut running, &core, extensions, requests);
         }
         self.start_core(&mut running, core, sandboxes);
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            ended = watches.ended() => return Err(ended),
-            ended = running.tasks.ended() => if !stop.is_cancelled() {
-                return Err(ended);
-            }
-        }
-        match tokio::time::timeout(STOP, running.tasks.finish()).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                tracing::warn!("reconciles did not end in time");
-                Ok(())
-            }
-        }
+        running.finish(watches).await
     }
 
     fn cluster(&self, manager: &'static str) -> Cluster {
@@ -178,7 +212,7 @@ impl Controllers {
             services: core.services,
             volume_claims: core.volume_claims,
             cluster_domain: self.args.cluster_domain.clone(),
-            held: Mutex::default(),
+            held: Held::default(),
         });
         let workers = self.args.sandbox_concurrent_workers;
         let reconcile = move |sandbox| controller.clone().reconcile(sandbox);

@@ -12,27 +12,27 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use metrics_exporter_prometheus::PrometheusHandle;
-use shoal_crds::v1beta1::Sandbox;
 use tokio::net::TcpListener;
 
-use crate::cache::Cache;
-use crate::population;
+/// Counts when the metrics are read.
+pub type Gauges = Box<dyn Fn() -> String + Send + Sync>;
 
 /// What the endpoints answer from.
 #[derive(Clone)]
-pub(crate) struct Endpoints {
+pub struct Endpoints {
     /// Whether the caches have listed everything, or another replica leads.
-    pub(crate) ready: Arc<AtomicBool>,
-    pub(crate) metrics: PrometheusHandle,
-    /// The sandboxes of a leader.
-    pub(crate) sandboxes: Arc<OnceLock<Arc<Cache<Sandbox>>>>,
+    pub ready: Arc<AtomicBool>,
+    /// The metrics.
+    pub metrics: PrometheusHandle,
+    /// More metrics, counted at each scrape, in the text format of Prometheus.
+    pub gauges: Arc<OnceLock<Gauges>>,
 }
 
 impl Endpoints {
     fn render(&self) -> String {
         let mut text = self.metrics.render();
-        if let Some(sandboxes) = self.sandboxes.get() {
-            text.push_str(&population::render(&sandboxes.all()));
+        if let Some(gauges) = self.gauges.get() {
+            text.push_str(&gauges());
         }
         text
     }
@@ -51,7 +51,7 @@ impl Endpoints {
     }
 
     /// Serves the connections of a listener for ever.
-    pub(crate) async fn serve(self, listener: TcpListener) {
+    pub async fn serve(self, listener: TcpListener) {
         loop {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,

@@ -1,4 +1,4 @@
-//! `shoal operator`: the controllers of `agents.x-k8s.io`.
+//! `shoal operator`: the controllers of `agents.x-k8s.io` and `agents.kruise.io`.
 //!
 //! Each controller has a folder. What to do is decided by functions without I/O, from the objects that were
 //! observed; a thin layer calls the API server. All reads come from watch caches.
@@ -12,6 +12,8 @@ mod conditions;
 mod controllers;
 mod endpoints;
 mod failure;
+mod held;
+mod kruise;
 mod lease;
 mod measures;
 mod owner;
@@ -25,5 +27,6 @@ mod start;
 mod template;
 mod webhook;
 
-pub use args::{Listen, OperatorArgs};
+pub use args::{FeatureGates, InjectRuntime, KruiseArgs, Listen, OperatorArgs};
+pub use endpoints::{Endpoints, Gauges};
 pub use start::{OperatorError, run};

@@ -18,6 +18,7 @@ use shoal_crds::convert::written_in_v1alpha1;
 use shoal_crds::hash;
 use shoal_crds::v1beta1::{Sandbox, SandboxTemplate, SandboxWarmPool};
 
+pub(crate) use self::member::generated_name;
 pub(crate) use self::plan::is_ready;
 
 use crate::blueprint::{Blueprint, controller_ref, manifest};

@@ -8,13 +8,11 @@ mod service;
 mod status;
 mod volume;
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
-use parking_lot::Mutex;
 use serde_json::json;
 use shoal_crds::parts::ShutdownPolicy;
 use shoal_crds::v1beta1::{Sandbox, SandboxStatus};
@@ -25,18 +23,10 @@ use crate::cache::Cache;
 use crate::cluster::Cluster;
 use crate::conditions;
 use crate::failure::{Failure, is_missing};
+use crate::held::Held;
 use crate::owner::{self, Owner};
 use crate::patch;
 use crate::slim::{PersistentVolumeClaim, Pod, Service};
-
-/// How long a status waits that tells no more than progress towards readiness. A pod that is ready within
-/// this time costs one write, not four. Pods of a busy cluster take hundreds of milliseconds.
-const HELD: Duration = Duration::from_secs(1);
-
-/// So many held statuses are remembered without a look at their age.
-const MANY_HELD: usize = 10_000;
-/// A status that has been due for so long is of a deleted sandbox.
-const FORGET_HELD: Duration = Duration::from_secs(600);
 
 /// The next pass after a sandbox has been marked as expired.
 const AT_ONCE: Duration = Duration::from_millis(1);
@@ -49,8 +39,7 @@ pub(crate) struct SandboxController {
     pub(crate) services: Arc<Cache<Service>>,
     pub(crate) volume_claims: Arc<Cache<PersistentVolumeClaim>>,
     pub(crate) cluster_domain: String,
-    /// When the held status of a sandbox must be written, by UID.
-    pub(crate) held: Mutex<HashMap<String, Instant>>,
+    pub(crate) held: Held,
 }
 
 impl SandboxController {
@@ -65,7 +54,7 @@ impl SandboxController {
             return Ok(Action::await_change());
         };
         if sandbox.metadata.deletion_timestamp.is_some() {
-            self.held.lock().remove(wanted.uid);
+            self.held.clear(wanted.uid);
             return Ok(Action::await_change());
         }
         if expiry::of(&sandbox.spec, Timestamp::now()) == Expiry::Expired {
@@ -174,23 +163,16 @@ impl SandboxController {
             &serde_json::to_value(&before)?,
             &serde_json::to_value(&status)?,
         ) else {
-            self.held.lock().remove(wanted.uid);
+            self.held.clear(wanted.uid);
             return Ok(None);
         };
-        if may_hold && is_progress(&before, &status) {
-            let now = Instant::now();
-            let until = {
-                let mut held = self.held.lock();
-                if held.len() >= MANY_HELD {
-                    held.retain(|_, until| now < *until + FORGET_HELD);
-                }
-                *held.entry(wanted.uid.to_owned()).or_insert(now + HELD)
-            };
-            if now < until {
-                return Ok(Some(until - now));
-            }
+        if may_hold
+            && is_progress(&before, &status)
+            && let Some(wait) = self.held.wait(wanted.uid)
+        {
+            return Ok(Some(wait));
         }
-        self.held.lock().remove(wanted.uid);
+        self.held.clear(wanted.uid);
         match self
             .cluster
             .patch_status(wanted.namespace, wanted.name, &json!({"status": change}))

@@ -38,6 +38,8 @@ macro_rules! core_kind {
     };
 }
 
+pub(crate) use core_kind;
+
 core_kind!(
     /// A pod.
     Pod, "pods", {
@@ -110,6 +112,7 @@ pub(crate) struct PodStatus {
 
 /// A condition of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct PodCondition {
     #[serde(rename = "type")]
     pub(crate) kind: String,
@@ -118,6 +121,8 @@ pub(crate) struct PodCondition {
     pub(crate) reason: String,
     #[serde(default)]
     pub(crate) message: String,
+    #[serde(default)]
+    pub(crate) observed_generation: Option<i64>,
 }
 
 /// An address of a pod.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::{Client, Config};
 use metrics_exporter_prometheus::PrometheusHandle;
+use shoal_protocol::pass::{InitSecret, SECRET_NAME};
 use shoal_tasks::{TaskEnded, Tasks};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::OperatorArgs;
 use crate::controllers::Controllers;
 use crate::endpoints::Endpoints;
+use crate::kruise::ensure_init_secret;
 use crate::lease::{Candidate, LostLease};
 use crate::{measures, webhook};
 
@@ -54,7 +56,7 @@ pub async fn run(args: OperatorArgs) -> Result<(), OperatorError> {
     let endpoints = Endpoints {
         ready: Arc::new(AtomicBool::new(false)),
         metrics,
-        sandboxes: Arc::default(),
+        gauges: Arc::default(),
     };
     let mut tasks = Tasks::default();
     tasks.spawn("metrics", keep_up(endpoints.metrics.clone()));
@@ -87,18 +89,30 @@ async fn lead(
     stop: &CancellationToken,
     endpoints: &Endpoints,
 ) -> Result<(), OperatorError> {
-    let controllers = Controllers::new(args, client.clone());
+    let controllers = async {
+        let secret = init_secret(args, &client, own_namespace).await?;
+        Ok::<_, OperatorError>(Controllers::new(args, client.clone(), secret))
+    };
     if !args.leader_elect {
-        return Ok(controllers.run(stop.child_token(), endpoints).await?);
+        return Ok(controllers
+            .await?
+            .run(stop.child_token(), endpoints)
+            .await?);
     }
     // A replica that waits is healthy: its webhook works.
     endpoints.ready.store(true, Ordering::Relaxed);
-    let mut candidate = Candidate::new(client, args.lease_namespace(own_namespace), identity());
+    let mut candidate = Candidate::new(
+        client.clone(),
+        args.lease_namespace(own_namespace),
+        identity(),
+    );
     tokio::select! {
         () = candidate.acquire() => {}
         () = stop.cancelled() => return Ok(()),
     }
     tracing::info!("this replica leads");
+    // A leader before may have made it, or a user has deleted it.
+    let controllers = controllers.await?;
     // The lease is released after the last reconcile has ended.
     let released = CancellationToken::new();
     let mut lease = tokio::spawn(candidate.hold(released.clone()));
@@ -111,6 +125,22 @@ async fn lead(
     let released = lost(lease.await);
     ended?;
     released
+}
+
+/// The secret of the pods' runtime, if this operator adds one to pods.
+async fn init_secret(
+    args: &OperatorArgs,
+    client: &Client,
+    own_namespace: &str,
+) -> Result<Option<InitSecret>, OperatorError> {
+    if args.kruise.runtime_image.is_empty() {
+        return Ok(None);
+    }
+    let secret = ensure_init_secret(client.clone(), own_namespace).await;
+    let what = format!("cannot use the Secret {own_namespace}/{SECRET_NAME}");
+    secret
+        .map(Some)
+        .map_err(|error| OperatorError::new(&what, error))
 }
 
 /// The result of the lease's renewal.

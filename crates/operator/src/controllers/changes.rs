@@ -1,14 +1,15 @@
 //! Which change of an object asks for which reconcile.
 
 use std::collections::{HashMap, HashSet};
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_crds::convert::{Requested, requested};
 use shoal_crds::names::annotation::ALPHA_SANDBOX;
-use shoal_crds::names::{EXTENSIONS_GROUP, label};
-use shoal_crds::v1beta1::{Sandbox, SandboxClaim, SandboxWarmPool};
+use shoal_crds::names::label;
+use shoal_crds::v1beta1::{Sandbox, SandboxClaim};
 
 use crate::cache::{Cache, Key, Kind};
 use crate::owner;
@@ -21,11 +22,18 @@ const POOL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Drops what no controller reads of a sandbox: its v1alpha1 form. That there is one matters.
 pub(super) fn trim_sandbox(sandbox: &mut Sandbox) {
-    if let Some(annotations) = &mut sandbox.metadata.annotations {
+    trim(sandbox);
+    if let Some(annotations) = &mut sandbox.metadata.annotations
+        && let Some(form) = annotations.get_mut(ALPHA_SANDBOX)
+    {
+        *form = String::new();
+    }
+}
+
+/// Drops what no controller reads of any object.
+pub(super) fn trim<K: Kind>(object: &mut K) {
+    if let Some(annotations) = &mut object.meta_mut().annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-        if let Some(form) = annotations.get_mut(ALPHA_SANDBOX) {
-            *form = String::new();
-        }
     }
 }
 
@@ -48,18 +56,29 @@ pub(super) fn add_controller<C: Kind, K: Kind>(queue: &Queue<C>, object: &K, gro
 }
 
 /// The pools whose members have changed since their last reconcile.
-#[derive(Clone, Default)]
-pub(super) struct ChangedPools {
+pub(super) struct ChangedPools<P: Kind> {
     changed: Arc<Mutex<HashSet<Key>>>,
     /// The pool of each member: a claim takes a member away from it.
     pools: HashMap<Key, Key>,
+    group: &'static str,
+    kind: PhantomData<fn() -> P>,
 }
 
-impl ChangedPools {
-    pub(super) fn applied(&mut self, sandbox: &Sandbox) {
-        let key = crate::cache::key(sandbox);
-        let pool = owner::controller(&sandbox.metadata)
-            .filter(|owner| owner::is_of_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"))
+impl<P: Kind> ChangedPools<P> {
+    /// For the pools of a group.
+    pub(super) fn new(group: &'static str) -> Self {
+        Self {
+            changed: Arc::default(),
+            pools: HashMap::new(),
+            group,
+            kind: PhantomData,
+        }
+    }
+
+    pub(super) fn applied<K: Kind>(&mut self, member: &K) {
+        let key = crate::cache::key(member);
+        let pool = owner::controller(member.meta())
+            .filter(|owner| owner::is_of_kind(owner, self.group, &P::kind(&())))
             .map(|owner| (key.0.clone(), owner.name.clone()));
         let before = match &pool {
             Some(pool) => self.pools.insert(key, pool.clone()),
@@ -68,17 +87,21 @@ impl ChangedPools {
         self.changed.lock().extend(before.into_iter().chain(pool));
     }
 
-    pub(super) fn deleted(&mut self, sandbox: &Sandbox) {
-        let before = self.pools.remove(&crate::cache::key(sandbox));
+    pub(super) fn deleted<K: Kind>(&mut self, member: &K) {
+        let before = self.pools.remove(&crate::cache::key(member));
         self.changed.lock().extend(before);
     }
 
-    pub(super) async fn forward(self, queue: Queue<SandboxWarmPool>) {
-        loop {
-            tokio::time::sleep(POOL_INTERVAL).await;
-            let changed = std::mem::take(&mut *self.changed.lock());
-            for pool in changed {
-                queue.add_key(&pool);
+    /// Asks for the reconciles.
+    pub(super) fn forward(&self, queue: Queue<P>) -> impl Future<Output = ()> + Send + use<P> {
+        let changed = self.changed.clone();
+        async move {
+            loop {
+                tokio::time::sleep(POOL_INTERVAL).await;
+                let changed = std::mem::take(&mut *changed.lock());
+                for pool in changed {
+                    queue.add_key(&pool);
+                }
             }
         }
     }

@@ -75,8 +75,8 @@ impl Controllers {
     pub(super) fn watch_core(&self, tasks: &mut Tasks, queues: &Queues) -> Core {
         let candidates = Arc::new(Candidates::default());
         let (to, offered) = (queues.clone(), candidates.clone());
-        let mut pools = ChangedPools::default();
-        tasks.spawn("changed pools", pools.clone().forward(queues.pools.clone()));
+        let mut pools = ChangedPools::new(EXTENSIONS_GROUP);
+        tasks.spawn("changed pools", pools.forward(queues.pools.clone()));
         let (sandboxes, watch) = watch_kind(
             Api::<Sandbox>::all(self.client.clone()),
             watcher::Config::default(),

@@ -21,13 +21,7 @@ pub(super) fn sandbox(
     evictable: bool,
 ) -> Result<Sandbox, Failure> {
     let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
-    let mut prefix = format!("{pool_name}-");
-    let name = format!(
-        "{}{}",
-        &prefix[..prefix.len().min(LONGEST_PREFIX)],
-        suffix()?
-    );
-    prefix.truncate(LONGEST_PREFIX);
+    let (name, prefix) = generated_name(pool_name)?;
     let template_name = pool.spec.sandbox_template_ref.name.as_str();
     let template_hash = hash::of_name(template_name);
     let pool_hash = hash::of_name(pool_name);
@@ -85,6 +79,13 @@ fn allow_eviction(annotations: &mut Pairs) {
     annotations
         .entry(annotation::SAFE_TO_EVICT.to_owned())
         .or_insert_with(|| "true".to_owned());
+}
+
+/// A new name for an object of an owner, and its prefix.
+pub(crate) fn generated_name(owner: &str) -> Result<(String, String), Failure> {
+    let mut prefix = format!("{owner}-");
+    prefix.truncate(LONGEST_PREFIX);
+    Ok((format!("{prefix}{}", suffix()?), prefix))
 }
 
 fn suffix() -> Result<String, Failure> {

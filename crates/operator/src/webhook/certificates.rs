@@ -23,7 +23,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
-use shoal_crds::{Conversion, definitions};
+use shoal_crds::{Conversion, converted};
 
 use super::Served;
 use crate::failure::is_conflict;
@@ -174,9 +174,8 @@ impl Certificates {
             "strategy": "Webhook",
             "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client_config},
         }}});
-        for definition in definitions(&self.conversion) {
-            let name = definition["metadata"]["name"].as_str().unwrap_or_default();
-            api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        for name in converted() {
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await?;
         }
         Ok(())

@@ -1,0 +1,378 @@
+//! The controller of `Sandbox`: pod, volume claims, times, pause and resume, updates in place, and status.
+
+mod children;
+mod initialize;
+mod inplace;
+mod phase;
+mod pod;
+mod runtime;
+mod timers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::runtime::controller::Action;
+use serde_json::{Value, json};
+use shoal_crds::kruise::names::{annotation, condition, finalizer, reason};
+use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus, SandboxTemplate, revision};
+
+use self::phase::{Input, Next};
+use self::pod::Blueprint;
+pub(crate) use self::runtime::RuntimeInjection;
+use self::timers::Due;
+use super::{Pod, write};
+use crate::cache::{Cache, key};
+use crate::cluster::Cluster;
+use crate::conditions::{self, State, Truth};
+use crate::failure::{Failure, is_missing};
+use crate::held::Held;
+
+/// A reconcile that needs more steps continues later.
+const MOST_STEPS: usize = 8;
+/// When a pod of another object has the name, nothing tells that it is gone.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Reconciles sandboxes.
+pub(crate) struct SandboxController {
+    pub(crate) cluster: Cluster,
+    pub(crate) sandboxes: Arc<Cache<Sandbox>>,
+    pub(crate) templates: Arc<Cache<SandboxTemplate>>,
+    pub(crate) pods: Arc<Cache<Pod>>,
+    pub(crate) injection: RuntimeInjection,
+    /// Whether resources of running pods change.
+    pub(crate) resizes: bool,
+    pub(crate) held: Held,
+}
+
+impl SandboxController {
+    /// Brings a sandbox closer to its specification.
+    pub(crate) async fn reconcile(
+        self: Arc<Self>,
+        sandbox: Arc<Sandbox>,
+    ) -> Result<Action, Failure> {
+        let key = key(&*sandbox);
+        let mut foreign = None;
+        for _ in 0..MOST_STEPS {
+            let Some(sandbox) = self.sandboxes.get(&key) else {
+                return Ok(Action::await_change());
+            };
+            if sandbox.metadata.deletion_timestamp.is_some() {
+                return self.end(&sandbox).await;
+            }
+            let left = match timers::due(&sandbox, Timestamp::now()) {
+                Due::Delete => {
+                    write::delete(&self.cluster, &self.sandboxes, &*sandbox, None, true).await?;
+                    return Ok(Action::await_change());
+                }
+                Due::Pause { until } => {
+                    let patch = timers::pause(&sandbox, until);
+                    self.patch(&sandbox, &patch).await?;
+                    continue;
+                }
+                Due::Later(left) => Some(left),
+                Due::Nothing => None,
+            };
+            match self.step(&sandbox, &mut foreign).await? {
+                Step::Again => {}
+                Step::Rest(wait) => {
+                    let wait = [left, wait].into_iter().flatten().min();
+                    return Ok(wait.map_or_else(Action::await_change, Action::requeue));
+                }
+            }
+        }
+        Ok(Action::requeue(Duration::from_millis(1)))
+    }
+
+    /// One step through the phases. `foreign` is the owner of a pod that has the sandbox's name.
+    async fn step(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        foreign: &mut Option<String>,
+    ) -> Result<Step, Failure> {
+        let finished = matches!(
+            phase_of(sandbox),
+            SandboxPhase::Succeeded | SandboxPhase::Failed
+        );
+        if finished || (sandbox.spec.template.is_none() && sandbox.spec.template_ref.is_none()) {
+            return Ok(Step::Rest(None));
+        }
+        let blueprint = match self.blueprint(sandbox) {
+            Ok(blueprint) => blueprint,
+            Err(message) => return self.refuse(sandbox, &message).await,
+        };
+        if self.mark_immutable_part(sandbox).await? {
+            return Ok(Step::Again);
+        }
+        let pod = self.pod(sandbox).await?;
+        let next = phase::next(&Input {
+            sandbox,
+            blueprint: &blueprint,
+            pod: children::seen(sandbox, pod.as_ref(), foreign),
+            resizes: self.resizes,
+            now: Timestamp::now(),
+        });
+        if let Some((warning, reason, note)) = &next.event {
+            self.cluster
+                .event(&**sandbox, *warning, reason, note.clone());
+        }
+        self.act(sandbox, &blueprint, pod.as_deref(), next, foreign)
+            .await
+    }
+
+    async fn act(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        blueprint: &Blueprint,
+        pod: Option<&Pod>,
+        mut next: Next,
+        foreign: &mut Option<String>,
+    ) -> Result<Step, Failure> {
+        match (&next.action, pod) {
+            (phase::Action::CreatePod, _) => {
+                match self.create_pod(sandbox, blueprint).await {
+                    Ok(taken) => *foreign = taken,
+                    Err(failure) => return self.not_created(sandbox, next, failure).await,
+                }
+                return Ok(Step::Again);
+            }
+            (phase::Action::Update(change), Some(pod)) if change.is_metadata() => {
+                self.update_pod(pod, change).await?;
+                return Ok(Step::Again);
+            }
+            _ => {}
+        }
+        self.keep_finalizer(sandbox, next.status.phase.unwrap_or_default())
+            .await?;
+        let mut try_again = None;
+        if let (phase::Action::Initialize(container), Some(pod)) = (&next.action, pod) {
+            try_again = self
+                .initialize(sandbox, pod, container, &mut next.status)
+                .await;
+        }
+        let held = self.write_status(sandbox, &next.status).await?;
+        match (&next.action, pod) {
+            (phase::Action::DeletePod, Some(pod)) => {
+                write::delete(
+                    &self.cluster,
+                    &self.pods,
+                    pod,
+                    Some(children::PAUSE_GRACE_SECONDS),
+                    false,
+                )
+                .await?;
+                return Ok(Step::Again);
+            }
+            (phase::Action::Update(change), Some(pod)) => {
+                self.update_in_place(sandbox, &next.status, pod, change)
+                    .await?;
+                return Ok(Step::Again);
+            }
+            _ => {}
+        }
+        if next.again {
+            return Ok(Step::Again);
+        }
+        let wait = foreign.as_ref().map(|_| LOOK_AGAIN);
+        let waits = [held, wait, try_again];
+        Ok(Step::Rest(waits.into_iter().flatten().min()))
+    }
+
+    /// The template of the sandbox, or why there is none.
+    fn blueprint(&self, sandbox: &Sandbox) -> Result<Blueprint, String> {
+        if let Some(blueprint) = Blueprint::inline(sandbox) {
+            return Ok(blueprint);
+        }
+        let reference = sandbox.spec.template_ref.as_ref();
+        let name = reference.map_or("", |reference| reference.name.as_str());
+        let namespace = sandbox.metadata.namespace.clone().unwrap_or_default();
+        let template = self.templates.get(&(namespace, name.to_owned()));
+        template
+            .and_then(|template| Blueprint::referred(sandbox, &template))
+            .ok_or_else(|| format!("SandboxTemplate {name:?} not found"))
+    }
+
+    /// Says why there is no pod. A change of the template reconciles the sandbox again. A sandbox that runs
+    /// goes on without its template.
+    async fn refuse(&self, sandbox: &Arc<Sandbox>, message: &str) -> Result<Step, Failure> {
+        if phase_of(sandbox) != SandboxPhase::Pending {
+            return Ok(Step::Rest(None));
+        }
+        let mut status = sandbox.status.clone().unwrap_or_default();
+        status.phase = Some(SandboxPhase::Pending);
+        message.clone_into(&mut status.message);
+        self.set_not_created(sandbox, &mut status, message);
+        self.write_status(sandbox, &status).await?;
+        Ok(Step::Rest(None))
+    }
+
+    async fn not_created(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        next: Next,
+        failure: Failure,
+    ) -> Result<Step, Failure> {
+        let mut status = next.status;
+        let message = failure.to_string();
+        status.message.clone_from(&message);
+        self.set_not_created(sandbox, &mut status, &message);
+        self.write_status(sandbox, &status).await?;
+        Err(failure)
+    }
+
+    fn set_not_created(&self, sandbox: &Sandbox, status: &mut SandboxStatus, message: &str) {
+        let known = sandbox.condition(condition::READY);
+        let known = known.is_some_and(|known| {
+            known.reason == reason::POD_CREATE_FAILED && known.message == message
+        });
+        if !known {
+            let note = message.to_owned();
+            self.cluster
+                .event(sandbox, true, reason::POD_CREATE_FAILED, note);
+        }
+        conditions::set(
+            &mut status.conditions,
+            &State::new(
+                condition::READY,
+                Truth::False,
+                reason::POD_CREATE_FAILED,
+                message,
+            ),
+            sandbox.metadata.generation,
+            Timestamp::now(),
+        );
+    }
+
+    /// Remembers what an in-place update cannot change. Whether it wrote.
+    async fn mark_immutable_part(&self, sandbox: &Arc<Sandbox>) -> Result<bool, Failure> {
+        let Some(template) = &sandbox.spec.template else {
+            return Ok(false);
+        };
+        let annotations = sandbox.metadata.annotations.as_ref();
+        if annotations.is_some_and(|known| known.contains_key(annotation::HASH_IMMUTABLE_PART)) {
+            return Ok(false);
+        }
+        let hash = revision::of_immutable_part(template);
+        let patch = json!({"metadata": {
+            "uid": sandbox.metadata.uid,
+            "annotations": {annotation::HASH_IMMUTABLE_PART: hash},
+        }});
+        self.patch(sandbox, &patch).await
+    }
+
+    /// A paused sandbox keeps a finalizer until it is resumed.
+    async fn keep_finalizer(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        phase: SandboxPhase,
+    ) -> Result<(), Failure> {
+        let wanted = matches!(phase, SandboxPhase::Paused | SandboxPhase::Resuming);
+        let known = sandbox.metadata.finalizers.iter().flatten();
+        let mut finalizers: Vec<&str> = known.map(String::as_str).collect();
+        let present = finalizers.contains(&finalizer::SANDBOX);
+        if wanted == present {
+            return Ok(());
+        }
+        if wanted {
+            finalizers.push(finalizer::SANDBOX);
+        } else {
+            finalizers.retain(|known| *known != finalizer::SANDBOX);
+        }
+        let patch = json!({"metadata": {
+            "resourceVersion": sandbox.metadata.resource_version,
+            "finalizers": finalizers,
+        }});
+        self.patch(sandbox, &patch).await?;
+        Ok(())
+    }
+
+    /// Deletes the pod of a deleted sandbox, and then lets the sandbox go.
+    async fn end(&self, sandbox: &Arc<Sandbox>) -> Result<Action, Failure> {
+        self.held
+            .clear(sandbox.metadata.uid.as_deref().unwrap_or_default());
+        if let Some(pod) = self.pod(sandbox).await?
+            && let phase::Seen::Own(pod) = children::seen(sandbox, Some(&pod), &None)
+        {
+            if !pod.is_terminating() {
+                let note = "the sandbox is being deleted".to_owned();
+                self.cluster
+                    .event(&**sandbox, false, "SandboxTerminating", note);
+                write::delete(&self.cluster, &self.pods, pod, None, false).await?;
+            }
+            if self.pods.get(&key(pod)).is_some() {
+                return Ok(Action::await_change());
+            }
+        }
+        self.keep_finalizer(sandbox, SandboxPhase::Terminating)
+            .await?;
+        Ok(Action::await_change())
+    }
+
+    /// Applies a merge patch. Whether the sandbox was there.
+    async fn patch(&self, sandbox: &Sandbox, patch: &Value) -> Result<bool, Failure> {
+        let (namespace, name) = key(sandbox);
+        match self.cluster.patch(&namespace, &name, patch).await {
+            Ok(patched) => {
+                self.sandboxes.learn(patched);
+                Ok(true)
+            }
+            Err(error) if is_missing(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes the status if it differs. One that tells only of progress waits for a moment; the result is how
+    /// long.
+    async fn write_status(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        status: &SandboxStatus,
+    ) -> Result<Option<Duration>, Failure> {
+        let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
+        let before = sandbox.status.as_ref();
+        if before != Some(status)
+            && before.is_none_or(is_starting)
+            && is_starting(status)
+            && let Some(wait) = self.held.wait(uid)
+        {
+            return Ok(Some(wait));
+        }
+        self.held.clear(uid);
+        let written =
+            write::status(&self.cluster, &self.sandboxes, &**sandbox, before, status).await?;
+        let phase = status.phase.unwrap_or_default();
+        if written.is_some() && phase != phase_of(sandbox) {
+            let reason = format!("Sandbox{}", phase.as_str());
+            self.cluster
+                .event(&**sandbox, false, &reason, status.message.clone());
+        }
+        Ok(None)
+    }
+}
+
+/// What follows a step.
+enum Step {
+    /// The next one.
+    Again,
+    /// A change of an object, or the end of a wait.
+    Rest(Option<Duration>),
+}
+
+fn phase_of(sandbox: &Sandbox) -> SandboxPhase {
+    let status = sandbox.status.as_ref();
+    status.and_then(|status| status.phase).unwrap_or_default()
+}
+
+/// Whether a status tells of a sandbox that starts without trouble.
+fn is_starting(status: &SandboxStatus) -> bool {
+    let phase = status.phase.unwrap_or_default();
+    matches!(phase, SandboxPhase::Pending | SandboxPhase::Running)
+        && status.conditions.iter().all(|known| {
+            known.type_ == condition::READY
+                && known.status != "True"
+                && known.reason == reason::POD_READY
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! The pod of a sandbox and its volume claims, at the API server.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use shoal_crds::kruise::names::{condition, reason};
+use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus};
+
+use super::inplace::Change;
+use super::phase::Seen;
+use super::pod::{self, Blueprint};
+use super::{SandboxController, phase_of};
+use crate::cache::key;
+use crate::conditions::{self, State, Truth};
+use crate::failure::{Failure, code, is_conflict, is_missing};
+use crate::kruise::{Pod, write};
+use crate::owner::{self, Owner};
+use crate::slim::PersistentVolumeClaim;
+
+/// How long the processes of a paused sandbox have to end.
+pub(super) const PAUSE_GRACE_SECONDS: u32 = 5;
+
+/// The pod as the phases see it. `foreign` is the owner of a pod that no watch shows.
+pub(super) fn seen<'a>(
+    sandbox: &Sandbox,
+    pod: Option<&'a Arc<Pod>>,
+    foreign: &'a Option<String>,
+) -> Seen<'a> {
+    let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
+    match pod {
+        Some(pod) if owner::owner(&pod.metadata, uid) == Owner::Own => Seen::Own(pod),
+        Some(_) => Seen::Foreign("it belongs to another object"),
+        None => foreign.as_deref().map_or(Seen::Absent, Seen::Foreign),
+    }
+}
+
+impl SandboxController {
+    /// The pod with the sandbox's name. One whose absence would end the sandbox is looked up.
+    pub(super) async fn pod(&self, sandbox: &Sandbox) -> Result<Option<Arc<Pod>>, Failure> {
+        let key = key(sandbox);
+        if let Some(pod) = self.pods.get(&key) {
+            return Ok(Some(pod));
+        }
+        let matters = sandbox.metadata.deletion_timestamp.is_some()
+            || phase_of(sandbox) == SandboxPhase::Running;
+        if !matters {
+            return Ok(None);
+        }
+        let found = self.cluster.get::<Pod>(&key.0, &key.1).await?;
+        Ok(found.map(|pod| self.pods.learn(pod)))
+    }
+
+    /// Creates the volume claims and the pod. If another object's pod has the name: its owner.
+    pub(super) async fn create_pod(
+        &self,
+        sandbox: &Sandbox,
+        blueprint: &Blueprint,
+    ) -> Result<Option<String>, Failure> {
+        for template in &blueprint.volume_claim_templates {
+            self.create_volume_claim(sandbox, template).await?;
+        }
+        let manifest =
+            pod::manifest(sandbox, blueprint, &self.injection).map_err(Failure::Refused)?;
+        let (namespace, name) = key(sandbox);
+        match self.cluster.create::<Pod>(&namespace, &manifest).await {
+            Ok(created) => {
+                self.pods.learn(created);
+                Ok(None)
+            }
+            Err(error) if is_conflict(&error) => {
+                let Some(present) = self.cluster.get::<Pod>(&namespace, &name).await? else {
+                    return Err(error.into());
+                };
+                let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
+                Ok(match owner::owner(&present.metadata, uid) {
+                    Owner::Own => {
+                        self.pods.learn(present);
+                        None
+                    }
+                    Owner::Nobody => Some("it has no controller".to_owned()),
+                    Owner::Other(other) => {
+                        Some(format!("it belongs to {}", owner::describe(other)))
+                    }
+                })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn create_volume_claim(
+        &self,
+        sandbox: &Sandbox,
+        template: &shoal_crds::parts::VolumeClaimTemplate,
+    ) -> Result<(), Failure> {
+        let (namespace, name) = key(sandbox);
+        let claim = pod::claim_name(template, &name);
+        // A paused sandbox has them already.
+        let create = async {
+            let manifest = pod::volume_claim(sandbox, template);
+            self.cluster
+                .create::<PersistentVolumeClaim>(&namespace, &manifest)
+                .await
+        };
+        match create.await {
+            Ok(_) => Ok(()),
+            Err(error) if is_conflict(&error) => {
+                let present = self
+                    .cluster
+                    .get::<PersistentVolumeClaim>(&namespace, &claim)
+                    .await?;
+                let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
+                match present.map(|present| owner::owner(&present.metadata, uid) == Owner::Own) {
+                    Some(true) => Ok(()),
+                    Some(false) => Err(Failure::Refused(format!(
+                        "PVC {claim:?} is not the sandbox's"
+                    ))),
+                    None => Err(error.into()),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Changes images and metadata of a pod.
+    pub(super) async fn update_pod(&self, pod: &Pod, change: &Change) -> Result<(), Failure> {
+        let (namespace, name) = key(pod);
+        let patched = self
+            .cluster
+            .patch_strategic::<Pod>(&namespace, &name, None, &change.pod)
+            .await?;
+        self.pods.learn(patched);
+        Ok(())
+    }
+
+    /// Changes resources first: what the node refuses changes nothing else. A refusal is told in the status.
+    pub(super) async fn update_in_place(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        status: &SandboxStatus,
+        pod: &Pod,
+        change: &Change,
+    ) -> Result<(), Failure> {
+        if let Some(resize) = &change.resize
+            && let Err(error) = self.resize(pod, resize).await
+        {
+            // A conflict or an outage passes. What the API server forbids does not.
+            if !matches!(code(&error), Some(400 | 403 | 404 | 422)) {
+                return Err(error.into());
+            }
+            return self.resize_refused(sandbox, status, &error).await;
+        }
+        self.update_pod(pod, change).await
+    }
+
+    async fn resize(&self, pod: &Pod, patch: &serde_json::Value) -> kube::Result<()> {
+        let (namespace, name) = key(pod);
+        let resized = self
+            .cluster
+            .patch_strategic::<Pod>(&namespace, &name, Some("resize"), patch)
+            .await;
+        // Before Kubernetes 1.33 the pod itself takes the change.
+        let resized = match resized {
+            Err(error) if is_missing(&error) => {
+                self.cluster
+                    .patch_strategic::<Pod>(&namespace, &name, None, patch)
+                    .await
+            }
+            resized => resized,
+        };
+        self.pods.learn(resized?);
+        Ok(())
+    }
+
+    async fn resize_refused(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        status: &SandboxStatus,
+        error: &kube::Error,
+    ) -> Result<(), Failure> {
+        let message = match error {
+            kube::Error::Api(status) => status.message.clone(),
+            other => other.to_string(),
+        };
+        let message = format!("resize rejected: {message}");
+        self.cluster
+            .event(&**sandbox, true, super::inplace::FAILED, message.clone());
+        let mut status = status.clone();
+        conditions::set(
+            &mut status.conditions,
+            &State::new(
+                condition::INPLACE_UPDATE,
+                Truth::False,
+                reason::FAILED,
+                message,
+            ),
+            sandbox.metadata.generation,
+            Timestamp::now(),
+        );
+        // The newest status is the one that tells of the update's begin.
+        let now = self.sandboxes.get(&key(&**sandbox));
+        let before = now.as_ref().and_then(|now| now.status.as_ref());
+        write::status(&self.cluster, &self.sandboxes, &**sandbox, before, &status).await?;
+        Ok(())
+    }
+}
+
+impl Change {
+    /// Whether only labels and annotations change.
+    pub(super) fn is_metadata(&self) -> bool {
+        self.resize.is_none() && self.pod.get("spec").is_none()
+    }
+}

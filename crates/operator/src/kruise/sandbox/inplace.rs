@@ -1,0 +1,387 @@
+//! Changes of a running pod: labels, annotations, images and resources.
+//!
+//! Resources are changed through the pod's `resize` subresource, upwards and downwards, without a restart.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::{Map, Value, json};
+use shoal_crds::kruise::names::{annotation, label, reason};
+use shoal_crds::kruise::quantity::nano_of;
+use shoal_crds::kruise::{Sandbox, revision};
+
+use super::phase::Input;
+use crate::kruise::Pod;
+use crate::kruise::slim::Container;
+use crate::slim::PodCondition;
+
+/// Reasons of events.
+pub(super) const FORBIDDEN: &str = "InplaceUpdateForbidden";
+pub(super) const FAILED: &str = "InplaceUpdateFailed";
+
+/// The resources that can change in a running container.
+const RESIZABLE: [&str; 2] = ["cpu", "memory"];
+
+/// A change of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Change {
+    /// The strategic merge patch of the `resize` subresource, if resources change.
+    pub(super) resize: Option<Value>,
+    /// The strategic merge patch of the pod: images and metadata.
+    pub(super) pod: Value,
+}
+
+/// What an update needs next.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// The pod has the template.
+    Nothing,
+    /// The pod cannot have the template.
+    Forbidden(String),
+    /// Only labels and annotations change.
+    Metadata(Change),
+    /// Images or resources change.
+    Begin(Change),
+    /// The node has not carried it out yet.
+    Wait(String),
+    /// It is carried out.
+    Done,
+    /// It was given up.
+    Failed(String),
+}
+
+/// Compares a running pod with its template.
+pub(super) fn step(input: &Input<'_>, pod: &Pod, known: Option<&Condition>) -> Step {
+    let (sandbox, blueprint) = (input.sandbox, input.blueprint);
+    let under_way = known.is_some_and(|known| known.reason == reason::INPLACE_UPDATING);
+    if pod.label(label::POD_TEMPLATE_HASH) == Some(&blueprint.revision) {
+        // What failed may succeed later: the node may report the former resize for a moment.
+        let failed = known.is_some_and(|known| known.reason == reason::FAILED);
+        return if under_way || failed {
+            progress(pod)
+        } else {
+            Step::Nothing
+        };
+    }
+    let failed_before = known.is_some_and(|known| {
+        known.reason == reason::FAILED && known.observed_generation == sandbox.metadata.generation
+    });
+    if failed_before {
+        return Step::Nothing;
+    }
+    if pod.label(label::POD_TEMPLATE_HASH).is_none() {
+        return Step::Forbidden("the pod has no label pod-template-hash".to_owned());
+    }
+    if let Some(stored) = stored_hash(sandbox)
+        && stored != revision::of_immutable_part(&blueprint.template)
+    {
+        return Step::Forbidden(
+            "only labels, annotations, images and resources can change in place".to_owned(),
+        );
+    }
+    // New images follow each other. A resize that waits may be replaced by another.
+    if under_way
+        && update_state(pod)["updateImages"] == true
+        && let Step::Wait(message) = progress(pod)
+    {
+        return Step::Wait(format!("an earlier update is under way: {message}"));
+    }
+    begin(input, pod)
+}
+
+fn stored_hash(sandbox: &Sandbox) -> Option<&str> {
+    let annotations = sandbox.metadata.annotations.as_ref()?;
+    annotations
+        .get(annotation::HASH_IMMUTABLE_PART)
+        .map(String::as_str)
+}
+
+fn begin(input: &Input<'_>, pod: &Pod) -> Step {
+    let template = &input.blueprint.template.spec;
+    let resized = resized(template, pod);
+    let images = images(template, pod);
+    if !resized.is_empty() && !input.resizes {
+        return Step::Forbidden(
+            "the feature gate SandboxInPlaceResourceResize is turned off".to_owned(),
+        );
+    }
+    let all = pod.spec.containers.iter().chain(&pod.spec.init_containers);
+    let before = quality(all.map(|container| &container.resources));
+    let after_resize: Vec<Value> = pod
+        .spec
+        .containers
+        .iter()
+        .map(|container| match resized.get(&container.name) {
+            Some(change) => merged(&container.resources, change),
+            None => container.resources.clone(),
+        })
+        .collect();
+    let inits = pod.spec.init_containers.iter().map(|c| &c.resources);
+    let after = quality(after_resize.iter().chain(inits));
+    if before != after {
+        return Step::Failed(format!(
+            "would change QoS class from {before} to {after}, resize rejected"
+        ));
+    }
+    change(input, pod, &images, &resized)
+}
+
+/// The patches of an update.
+fn change(
+    input: &Input<'_>,
+    pod: &Pod,
+    images: &BTreeMap<String, String>,
+    resized: &BTreeMap<String, Value>,
+) -> Step {
+    let (sandbox, blueprint) = (input.sandbox, input.blueprint);
+    let name = sandbox.metadata.name.as_deref().unwrap_or_default();
+    let (labels, annotations) = (blueprint.labels(name), blueprint.annotations());
+    let mut metadata =
+        json!({"uid": pod.metadata.uid, "labels": labels, "annotations": annotations});
+    if resized.is_empty() && images.is_empty() {
+        return Step::Metadata(Change {
+            resize: None,
+            pod: json!({"metadata": metadata}),
+        });
+    }
+    let statuses: Map<String, Value> = pod
+        .status
+        .container_statuses
+        .iter()
+        .filter(|status| images.contains_key(&status.name))
+        .map(|status| {
+            let state = json!({"imageID": status.image_id, "containerID": status.container_id});
+            (status.name.clone(), state)
+        })
+        .collect();
+    let state = json!({
+        "revision": blueprint.revision,
+        "updateTimestamp": input.now.to_string(),
+        "lastContainerStatuses": statuses,
+        "updateImages": !images.is_empty(),
+        "updateResources": !resized.is_empty(),
+    });
+    metadata["annotations"][annotation::INPLACE_UPDATE_STATE] = state.to_string().into();
+    let mut change = json!({"metadata": metadata});
+    if !images.is_empty() {
+        let containers: Vec<Value> = images
+            .iter()
+            .map(|(name, image)| json!({"name": name, "image": image}))
+            .collect();
+        change["spec"] = json!({"containers": containers});
+    }
+    let resize = (!resized.is_empty()).then(|| {
+        let containers: Vec<Value> = resized
+            .iter()
+            .map(|(name, resources)| json!({"name": name, "resources": resources}))
+            .collect();
+        json!({"metadata": {"uid": pod.metadata.uid}, "spec": {"containers": containers}})
+    });
+    Step::Begin(Change {
+        resize,
+        pod: change,
+    })
+}
+
+fn templates(spec: &Map<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
+    let containers = spec.get("containers").and_then(Value::as_array);
+    containers
+        .into_iter()
+        .flatten()
+        .filter_map(|container| Some((container.get("name")?.as_str()?, container)))
+}
+
+fn of_pod<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
+    pod.spec
+        .containers
+        .iter()
+        .find(|container| container.name == name)
+}
+
+/// The images that differ, by container.
+fn images(spec: &Map<String, Value>, pod: &Pod) -> BTreeMap<String, String> {
+    templates(spec)
+        .filter_map(|(name, template)| {
+            let image = template.get("image")?.as_str()?;
+            let differs = of_pod(pod, name).is_some_and(|container| container.image != image);
+            differs.then(|| (name.to_owned(), image.to_owned()))
+        })
+        .collect()
+}
+
+/// The resources that differ, by container. What the template does not say stays as it is.
+fn resized(spec: &Map<String, Value>, pod: &Pod) -> BTreeMap<String, Value> {
+    templates(spec)
+        .filter_map(|(name, template)| {
+            let container = of_pod(pod, name)?;
+            let mut change = Map::new();
+            for kind in ["limits", "requests"] {
+                let wanted = wanted(template, kind);
+                let differing: Map<String, Value> = wanted
+                    .into_iter()
+                    .filter(|(resource, value)| {
+                        amount(&container.resources, kind, resource) != nano_of(value)
+                    })
+                    .collect();
+                if !differing.is_empty() {
+                    change.insert(kind.to_owned(), differing.into());
+                }
+            }
+            (!change.is_empty()).then(|| (name.to_owned(), change.into()))
+        })
+        .collect()
+}
+
+/// The requests or limits of a template. A limit without a request is the request, too.
+fn wanted(template: &Value, kind: &str) -> Map<String, Value> {
+    let given = |kind: &str| {
+        let given = template
+            .get("resources")
+            .and_then(|resources| resources.get(kind));
+        let mut given = given
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default();
+        given.retain(|resource, _| RESIZABLE.contains(&resource.as_str()));
+        given
+    };
+    if kind == "limits" {
+        return given("limits");
+    }
+    let mut requests = given("limits");
+    requests.extend(given("requests"));
+    requests
+}
+
+fn amount(resources: &Value, kind: &str, resource: &str) -> Option<i128> {
+    nano_of(resources.get(kind)?.get(resource)?)
+}
+
+/// Resources after a change.
+fn merged(resources: &Value, change: &Value) -> Value {
+    let mut merged = resources.clone();
+    for (kind, values) in change.as_object().into_iter().flatten() {
+        for (resource, value) in values.as_object().into_iter().flatten() {
+            if !merged.is_object() {
+                merged = json!({});
+            }
+            merged[kind.as_str()][resource.as_str()] = value.clone();
+        }
+    }
+    merged
+}
+
+/// The quality of service of a pod with these containers.
+fn quality<'a>(containers: impl Iterator<Item = &'a Value>) -> &'static str {
+    let (mut guaranteed, mut any) = (true, false);
+    for resources in containers {
+        for resource in RESIZABLE {
+            let request = amount(resources, "requests", resource).filter(|amount| *amount != 0);
+            let limit = amount(resources, "limits", resource).filter(|amount| *amount != 0);
+            any |= request.is_some() || limit.is_some();
+            guaranteed &= limit.is_some() && request.is_none_or(|request| Some(request) == limit);
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+/// How far the node is with an update.
+fn progress(pod: &Pod) -> Step {
+    if let Some(failed) = resize_error(pod) {
+        return Step::Failed(failed);
+    }
+    if let Some(message) = resize_pending(pod) {
+        return Step::Wait(message);
+    }
+    let state = update_state(pod);
+    let must_report = state["updateResources"] == true;
+    let mut containers = pod.spec.containers.iter();
+    if let Some(waits) = containers.find(|one| !is_resized(one, pod, must_report)) {
+        return Step::Wait(format!("container {:?} is being resized", waits.name));
+    }
+    let before = state["lastContainerStatuses"].as_object();
+    for (name, before) in before.into_iter().flatten() {
+        let now = pod
+            .status
+            .container_statuses
+            .iter()
+            .find(|status| status.name == *name);
+        let started = now.is_some_and(|now| {
+            now.state.running.is_some()
+                && (before["imageID"] != now.image_id.as_str()
+                    || before["containerID"] != now.container_id.as_str())
+        });
+        if !started {
+            return Step::Wait(format!("container {name:?} is being restarted"));
+        }
+    }
+    Step::Done
+}
+
+/// The update that the pod's annotation tells of.
+fn update_state(pod: &Pod) -> Value {
+    pod.annotation(annotation::INPLACE_UPDATE_STATE)
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}
+
+/// Whether the node reports the resources of the specification. Old nodes report none, which is well unless
+/// `must_report`.
+fn is_resized(container: &Container, pod: &Pod, must_report: bool) -> bool {
+    let status = pod
+        .status
+        .container_statuses
+        .iter()
+        .find(|status| status.name == container.name);
+    let Some(status) = status.filter(|status| !status.resources.is_null()) else {
+        return !must_report;
+    };
+    ["limits", "requests"].into_iter().all(|kind| {
+        RESIZABLE.into_iter().all(|resource| {
+            let wanted = amount(&container.resources, kind, resource);
+            wanted.is_none() || amount(&status.resources, kind, resource) == wanted
+        })
+    })
+}
+
+/// A condition, unless it is about an earlier specification.
+fn current<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    let generation = pod.metadata.generation;
+    pod.condition(kind).filter(|known| {
+        known.observed_generation.is_none() || known.observed_generation >= generation
+    })
+}
+
+fn resize_error(pod: &Pod) -> Option<String> {
+    let holds = |kind: &str, reason: &str| {
+        current(pod, kind).filter(|known| known.status == "True" && known.reason == reason)
+    };
+    if let Some(infeasible) = holds("PodResizePending", "Infeasible") {
+        return Some(format!("resize is infeasible: {}", infeasible.message));
+    }
+    if let Some(error) = holds("PodResizeInProgress", "Error") {
+        return Some(format!("resize failed: {}", error.message));
+    }
+    (pod.status.resize == "Infeasible").then(|| "resize is infeasible".to_owned())
+}
+
+/// A resize that the node will carry out later, or is carrying out.
+fn resize_pending(pod: &Pod) -> Option<String> {
+    for kind in ["PodResizePending", "PodResizeInProgress"] {
+        if let Some(known) = current(pod, kind).filter(|known| known.status == "True") {
+            let text = [&known.reason, &known.message]
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(": ");
+            return Some(format!("{kind}: {text}"));
+        }
+    }
+    let waits = ["Deferred", "Proposed", "InProgress"].contains(&pod.status.resize.as_str());
+    waits.then(|| format!("resize is {}", pod.status.resize))
+}

@@ -1,0 +1,391 @@
+//! The phases of a sandbox: from what was observed to the next status, and to what must be done.
+
+use jiff::Timestamp;
+use shoal_crds::kruise::names::{condition, reason};
+use shoal_crds::kruise::{PauseStrategyKind, PodInfo, Sandbox, SandboxPhase, SandboxStatus};
+
+use super::initialize;
+use super::inplace;
+use super::pod::Blueprint;
+use crate::conditions::{self, State, Truth};
+use crate::kruise::Pod;
+
+/// The pod with the sandbox's name.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Seen<'a> {
+    /// There is none.
+    Absent,
+    /// It is the sandbox's.
+    Own(&'a Pod),
+    /// Another object has it. The text says which.
+    Foreign(&'a str),
+}
+
+/// What was observed.
+#[derive(Debug)]
+pub(super) struct Input<'a> {
+    pub(super) sandbox: &'a Sandbox,
+    pub(super) blueprint: &'a Blueprint,
+    pub(super) pod: Seen<'a>,
+    /// Whether resources of running pods change.
+    pub(super) resizes: bool,
+    pub(super) now: Timestamp,
+}
+
+/// What must be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Action {
+    /// Nothing.
+    Nothing,
+    /// The pod is created.
+    CreatePod,
+    /// The pod is deleted.
+    DeletePod,
+    /// The daemon in this container gets its settings.
+    Initialize(String),
+    /// The pod is changed where it is.
+    Update(inplace::Change),
+}
+
+/// The next status, and what must be done after it is written.
+#[derive(Debug)]
+pub(super) struct Next {
+    pub(super) status: SandboxStatus,
+    pub(super) action: Action,
+    /// Whether the next pass follows at once.
+    pub(super) again: bool,
+    /// An event: whether it warns, its reason and its note.
+    pub(super) event: Option<(bool, &'static str, String)>,
+}
+
+/// The reason of the event about a pod that another object owns.
+pub(super) const POD_OWNER_MISMATCH: &str = "PodOwnerMismatch";
+
+/// Hibernation is accepted, and waits.
+pub(super) const NO_EXECUTOR: &str = "the pause strategy Hibernate needs a checkpoint executor, which is not available yet; the pod keeps running";
+
+/// Computes the next step.
+pub(super) fn next(input: &Input<'_>) -> Next {
+    let mut step = Step {
+        input,
+        next: Next {
+            status: input.sandbox.status.clone().unwrap_or_default(),
+            action: Action::Nothing,
+            again: false,
+            event: None,
+        },
+    };
+    let metadata = &input.sandbox.metadata;
+    step.next.status.observed_generation = metadata.generation.unwrap_or_default();
+    let phase = step.next.status.phase.unwrap_or_default();
+    // A pod that is about to go does not have the newest template.
+    if phase != SandboxPhase::Paused {
+        step.next
+            .status
+            .update_revision
+            .clone_from(&input.blueprint.revision);
+    }
+    step.next.status.phase = Some(phase);
+    match phase {
+        SandboxPhase::Pending => step.pending(),
+        SandboxPhase::Running => step.running(),
+        SandboxPhase::Paused => step.paused(),
+        SandboxPhase::Resuming => step.resuming(),
+        // Other phases end here, or belong to other controllers.
+        _ => {}
+    }
+    step.next
+}
+
+struct Step<'a> {
+    input: &'a Input<'a>,
+    next: Next,
+}
+
+impl Step<'_> {
+    fn pending(&mut self) {
+        match self.input.pod {
+            Seen::Absent => self.next.action = Action::CreatePod,
+            Seen::Foreign(owner) => self.refuse(owner),
+            Seen::Own(pod) => self.start(pod, SandboxPhase::Pending),
+        }
+    }
+
+    fn refuse(&mut self, owner: &str) {
+        let message = format!("the name of the pod is taken: {owner}");
+        if self.next.status.message != message {
+            self.next.event = Some((true, POD_OWNER_MISMATCH, message.clone()));
+        }
+        self.next.status.message = message;
+    }
+
+    /// Follows a pod that starts.
+    fn start(&mut self, pod: &Pod, from: SandboxPhase) {
+        if pod.is_terminating() {
+            self.next.status.message = "the former pod is being deleted".to_owned();
+            return;
+        }
+        match pod.status.phase.as_str() {
+            "Running" => {
+                if from == SandboxPhase::Resuming {
+                    self.set(
+                        condition::SANDBOX_RESUMED,
+                        Truth::True,
+                        reason::RESUME_POD,
+                        "",
+                    );
+                    self.remove(condition::SANDBOX_PAUSED);
+                }
+                self.enter(SandboxPhase::Running);
+                self.running();
+            }
+            "Succeeded" | "Failed" => self.finish(pod),
+            _ => {
+                self.show(pod);
+                self.next.status.message = pod.delay().unwrap_or_default();
+                match pod.start_error() {
+                    Some(error) => self.set(
+                        condition::READY,
+                        Truth::False,
+                        reason::START_CONTAINER_FAILED,
+                        &error,
+                    ),
+                    None => self.set(
+                        condition::READY,
+                        Truth::False,
+                        reason::POD_READY,
+                        "the pod is starting",
+                    ),
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, pod: &Pod) {
+        self.show(pod);
+        let phase = if pod.status.phase == "Succeeded" {
+            SandboxPhase::Succeeded
+        } else {
+            SandboxPhase::Failed
+        };
+        let message = [&pod.status.reason, &pod.status.message]
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(": ");
+        self.set(condition::READY, Truth::False, reason::POD_READY, &message);
+        self.enter(phase);
+        self.next.status.message = message;
+        self.next.again = false;
+    }
+
+    fn running(&mut self) {
+        let pod = match self.input.pod {
+            Seen::Own(pod) if !pod.is_terminating() => pod,
+            Seen::Own(_) | Seen::Absent | Seen::Foreign(_) => {
+                self.set(
+                    condition::READY,
+                    Truth::False,
+                    reason::POD_READY,
+                    "pod not found",
+                );
+                self.enter(SandboxPhase::Failed);
+                self.next.status.message = "pod not found".to_owned();
+                self.next.again = false;
+                return;
+            }
+        };
+        if self.input.sandbox.spec.paused {
+            self.remove(condition::SANDBOX_RESUMED);
+            self.set(condition::SANDBOX_PAUSED, Truth::False, reason::PENDING, "");
+            self.set(
+                condition::READY,
+                Truth::False,
+                reason::POD_READY,
+                "the sandbox is paused",
+            );
+            self.enter(SandboxPhase::Paused);
+            return;
+        }
+        if matches!(pod.status.phase.as_str(), "Succeeded" | "Failed") {
+            return self.finish(pod);
+        }
+        self.show(pod);
+        self.next.status.message.clear();
+        self.mirror_ready(pod);
+        self.update_in_place(pod);
+        if self.next.action == Action::Nothing
+            && let Some(container) = initialize::due(self.input.sandbox, pod)
+        {
+            self.next.action = Action::Initialize(container.to_owned());
+        }
+    }
+
+    /// `Ready` is that of the pod.
+    fn mirror_ready(&mut self, pod: &Pod) {
+        if pod.is_ready() {
+            return self.set(condition::READY, Truth::True, reason::POD_READY, "");
+        }
+        if let Some(error) = pod.start_error() {
+            self.next.status.message.clone_from(&error);
+            return self.set(
+                condition::READY,
+                Truth::False,
+                reason::START_CONTAINER_FAILED,
+                &error,
+            );
+        }
+        let message = pod
+            .condition("Ready")
+            .map(|ready| ready.message.clone())
+            .unwrap_or_default();
+        self.set(condition::READY, Truth::False, reason::POD_READY, &message);
+    }
+
+    fn update_in_place(&mut self, pod: &Pod) {
+        let known = self.input.sandbox.condition(condition::INPLACE_UPDATE);
+        let step = inplace::step(self.input, pod, known);
+        match step {
+            inplace::Step::Nothing => {}
+            inplace::Step::Forbidden(note) => {
+                if known.is_none_or(|known| known.message != note) {
+                    self.next.event = Some((true, inplace::FORBIDDEN, note));
+                }
+            }
+            inplace::Step::Metadata(change) => self.next.action = Action::Update(change),
+            inplace::Step::Begin(change) => {
+                self.updating("");
+                // The status says so before the pod changes.
+                self.next.action = Action::Update(change);
+            }
+            inplace::Step::Wait(message) => self.updating(&message),
+            inplace::Step::Done => self.set(
+                condition::INPLACE_UPDATE,
+                Truth::True,
+                reason::SUCCEEDED,
+                "",
+            ),
+            inplace::Step::Failed(message) => {
+                if known.is_none_or(|known| known.message != message) {
+                    self.next.event = Some((true, inplace::FAILED, message.clone()));
+                }
+                self.set(
+                    condition::INPLACE_UPDATE,
+                    Truth::False,
+                    reason::FAILED,
+                    &message,
+                );
+            }
+        }
+    }
+
+    fn updating(&mut self, message: &str) {
+        for kind in [condition::INPLACE_UPDATE, condition::READY] {
+            self.set(kind, Truth::False, reason::INPLACE_UPDATING, message);
+        }
+    }
+
+    fn paused(&mut self) {
+        let resume = !self.input.sandbox.spec.paused;
+        if self.input.sandbox.holds(condition::SANDBOX_PAUSED) {
+            if resume {
+                self.resume();
+            }
+            return;
+        }
+        if self.hibernates() {
+            return self.hibernate(resume);
+        }
+        match self.input.pod {
+            Seen::Own(pod) if pod.is_terminating() => {}
+            Seen::Own(_) => self.next.action = Action::DeletePod,
+            Seen::Absent | Seen::Foreign(_) => {
+                let status = &mut self.next.status;
+                status.pod_info = PodInfo::default();
+                status.node_name.clear();
+                status.sandbox_ip.clear();
+                self.set(
+                    condition::SANDBOX_PAUSED,
+                    Truth::True,
+                    reason::STOP_PAUSE_SUCCEED,
+                    "",
+                );
+                self.next.again = resume;
+            }
+        }
+    }
+
+    /// A hibernation cannot end: it is waited for, or cancelled.
+    fn hibernate(&mut self, resume: bool) {
+        if !resume {
+            self.next.status.message = NO_EXECUTOR.to_owned();
+            return self.set(
+                condition::SANDBOX_PAUSED,
+                Truth::False,
+                reason::PENDING,
+                NO_EXECUTOR,
+            );
+        }
+        match self.input.pod {
+            Seen::Own(pod) if !pod.is_terminating() => {
+                self.remove(condition::SANDBOX_PAUSED);
+                self.enter(SandboxPhase::Running);
+            }
+            _ => self.resume(),
+        }
+    }
+
+    fn hibernates(&self) -> bool {
+        let strategy = self.input.sandbox.spec.pause_strategy.as_ref();
+        strategy.and_then(|strategy| strategy.kind) == Some(PauseStrategyKind::Hibernate)
+    }
+
+    fn resume(&mut self) {
+        self.set(
+            condition::SANDBOX_RESUMED,
+            Truth::False,
+            reason::CREATE_POD,
+            "",
+        );
+        self.enter(SandboxPhase::Resuming);
+    }
+
+    fn resuming(&mut self) {
+        match self.input.pod {
+            Seen::Absent => self.next.action = Action::CreatePod,
+            Seen::Foreign(owner) => self.refuse(owner),
+            Seen::Own(pod) => self.start(pod, SandboxPhase::Resuming),
+        }
+    }
+
+    fn enter(&mut self, phase: SandboxPhase) {
+        self.next.status.phase = Some(phase);
+        self.next.status.message.clear();
+        self.next.again = true;
+    }
+
+    /// Where the pod is.
+    fn show(&mut self, pod: &Pod) {
+        let status = &mut self.next.status;
+        status.node_name.clone_from(&pod.spec.node_name);
+        status.sandbox_ip.clone_from(&pod.status.pod_ip);
+        status.pod_info = PodInfo {
+            node_name: pod.spec.node_name.clone(),
+            pod_ip: pod.status.pod_ip.clone(),
+            pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
+            ..PodInfo::default()
+        };
+    }
+
+    fn set(&mut self, kind: &'static str, truth: Truth, reason: &str, message: &str) {
+        let state = State::new(kind, truth, reason, message);
+        let generation = self.input.sandbox.metadata.generation;
+        let conditions = &mut self.next.status.conditions;
+        conditions::set(conditions, &state, generation, self.input.now);
+    }
+
+    fn remove(&mut self, kind: &str) {
+        conditions::remove(&mut self.next.status.conditions, kind);
+    }
+}
