@@ -199,7 +199,8 @@ impl Report {
         let mut page = String::from(
             "# Benchmarks\n\n`make bench` writes this page. It compares Shoal with the bare tools \
              that it is made of, in one run on one machine, in turns, so that background load \
-             affects both. Ratios matter; times depend on the machine.\n\n",
+             affects both. Ratios matter; times depend on the machine. The Kubernetes operator has a \
+             [page of its own](docs/kubernetes-benchmarks.md).\n\n",
         );
         self.headlines(&mut page);
         // Writing into a string cannot fail.

@@ -106,8 +106,10 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        // A stop is logged once, not for every refused request.
-        if self.status.is_server_error() && self.error_code != Some(SERVER_STOPPING) {
+        // A stop is logged once, not for every refused request. What is not served is no failure.
+        let told =
+            self.error_code == Some(SERVER_STOPPING) || self.status == StatusCode::NOT_IMPLEMENTED;
+        if self.status.is_server_error() && !told {
             // The only place that logs it.
             tracing::error!(
                 status = self.status.as_u16(),

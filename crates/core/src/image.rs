@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::BoxFuture;
 use crate::auth::Principal;
 use crate::clock::Timestamp;
+use crate::ports::NotServed;
 
 /// The name of an image: a registry reference (`ghcr.io/org/app:1`, `python:3.11`), or
 /// `mmdebstrap:<suite>` for one bootstrapped from the distribution's mirror.
@@ -211,6 +212,9 @@ pub enum ImageError {
         #[source]
         source: std::io::Error,
     },
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
 }
 
 /// From where an image may be fetched.

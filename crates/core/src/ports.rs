@@ -69,3 +69,13 @@ pub struct Ports {
 #[derive(Debug, thiserror::Error)]
 #[error("the system has no randomness: {0}")]
 pub struct NoEntropy(pub String);
+
+/// The backend does not serve this, and something else does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{what} is not available here: {instead}")]
+pub struct NotServed {
+    /// What is not available.
+    pub what: &'static str,
+    /// What to use instead.
+    pub instead: &'static str,
+}

@@ -8,6 +8,7 @@
 mod answer;
 mod forward;
 mod guarded;
+mod kruise_path;
 mod limit;
 mod path_route;
 mod places;
@@ -17,6 +18,7 @@ mod target;
 mod tunnel;
 mod upstream;
 
+pub use kruise_path::KruisePath;
 pub use path_route::PathRoute;
 pub use proxy::{Client, Gateway, GatewayBody, GatewayConfig, OwnAnswer};
 pub use target::{InvalidTarget, Target, find as find_target};

@@ -18,7 +18,7 @@ const NAMED: &str = "/sandbox/";
 const ROUTER: &str = "/sandboxes/router/";
 
 /// The header of the API key.
-const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// Tells the server in the sandbox the removed part of the path.
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");

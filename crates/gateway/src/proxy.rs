@@ -33,6 +33,7 @@ use self::span::span_of;
 use self::tokens::{AuthenticatedBy, check_traffic_token, may_wake};
 use crate::answer::Refusal;
 use crate::forward::{needs_http2, strip_proxy_headers};
+use crate::kruise_path::{self, KruisePath};
 use crate::limit::Connections;
 use crate::places::Places;
 use crate::signed;
@@ -126,6 +127,14 @@ impl Gateway {
         let named = target::find(request.headers(), request.uri(), domain)?;
         Ok(named
             .or_else(|| signed::find(request.method(), request.uri(), self.shared.routes.as_ref())))
+    }
+
+    /// Rewrites a request that names no sandbox, if its path is one of OpenKruise's.
+    pub fn rewrite_kruise_path<B>(&self, request: &mut Request<B>) -> KruisePath {
+        match self.target(request) {
+            Ok(None) => kruise_path::rewrite(request),
+            _ => KruisePath::Other,
+        }
     }
 
     /// The answer to a request with an invalid target.

@@ -7,7 +7,9 @@ use anyhow::Context;
 use shoal_api::{ApiConfig, InFlight, RateLimit};
 use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
 use shoal_core::driver::{Driver, Isolation};
+use shoal_core::ports::Ports;
 use shoal_core::resources::Mib;
+use shoal_core::routes::RouteTable;
 use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
 };
@@ -118,13 +120,15 @@ async fn serve(
         audit.log().record(AuditSource::Server, made);
     }
     let stopping = CancellationToken::new();
-    let dispatch = dispatch(config, &engine, &shares, &audit, &stopping);
+    let routes = Arc::new(engine.routes());
+    let dispatch = dispatch(config, engine.ports(), routes, &shares, &audit, &stopping);
     let mut tasks = Tasks::default();
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
     tasks.spawn("memory", memory::give_back());
     if let Some(metrics) = metrics {
-        telemetry.serve_metrics(metrics, engine.clone(), &mut tasks);
+        let counted = engine.clone();
+        telemetry.serve_metrics(metrics, move || counted.count_states(), &mut tasks);
     }
     let acceptor = certificates
         .as_ref()
@@ -154,10 +158,11 @@ async fn serve(
     ended
 }
 
-/// The gateway and the API of this engine.
-fn dispatch(
+/// The gateway and the API of a backend.
+pub(crate) fn dispatch(
     config: &Config,
-    engine: &Engine,
+    ports: Ports,
+    routes: Arc<dyn RouteTable>,
     shares: &Shares,
     audit: &Audit,
     stopping: &CancellationToken,
@@ -169,10 +174,10 @@ fn dispatch(
             upstreams: shares.upstreams,
             trusted_proxies: config.network.trusted_proxies.clone(),
         },
-        Arc::new(AuditedRoutes::new(Arc::new(engine.routes()), audit.log())),
+        Arc::new(AuditedRoutes::new(routes, audit.log())),
     );
     let api_config = api_config(config, shares.calls, audit.log());
-    let api = shoal_api::router(engine.ports(), api_config);
+    let api = shoal_api::router(ports, api_config);
     Dispatch::new(gateway, api, audit.log(), stopping.clone())
 }
 
@@ -260,7 +265,7 @@ fn api_config(config: &Config, calls: usize, audit: Arc<dyn AuditLog>) -> ApiCon
     }
 }
 
-fn load_certificates(config: &Config) -> anyhow::Result<Option<Certificates>> {
+pub(crate) fn load_certificates(config: &Config) -> anyhow::Result<Option<Certificates>> {
     let Some(tls) = &config.tls else {
         return Ok(None);
     };
@@ -297,7 +302,10 @@ fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
 ///
 /// # Errors
 /// When a task or the listener ended before.
-async fn until_signal(tasks: &mut Tasks, served: &mut JoinHandle<()>) -> anyhow::Result<()> {
+pub(crate) async fn until_signal(
+    tasks: &mut Tasks,
+    served: &mut JoinHandle<()>,
+) -> anyhow::Result<()> {
     tokio::select! {
         signal = wait_for_signal() => signal,
         ended = tasks.ended() => Err(ended.into()),
@@ -308,6 +316,10 @@ async fn until_signal(tasks: &mut Tasks, served: &mut JoinHandle<()>) -> anyhow:
     }
 }
 
+/// Waits for SIGTERM or SIGINT.
+///
+/// # Errors
+/// When the signals cannot be listened for.
 async fn wait_for_signal() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

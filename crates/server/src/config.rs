@@ -20,6 +20,7 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use shoal_core::auth::TeamSlug;
 use shoal_core::resources::Mib;
 use shoal_node::DiskConfig;
 
@@ -32,6 +33,20 @@ pub(crate) use self::settings::settings_file;
 pub(crate) use self::sources::Sources;
 pub(crate) use self::templates::TemplatesConfig;
 use self::units::parse_size;
+
+/// Where sandboxes run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum BackendSettings {
+    /// On this machine.
+    Machine,
+    /// In the Kubernetes cluster of the environment.
+    Kubernetes {
+        /// The namespace of the Secrets with API keys.
+        namespace: TeamSlug,
+        /// The namespace in which the first key acts.
+        team: TeamSlug,
+    },
+}
 
 /// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +91,7 @@ pub(crate) struct AuditConfig {
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
+    pub(crate) backend: BackendSettings,
     pub(crate) data: PathBuf,
     pub(crate) listen: SocketAddr,
     pub(crate) domain: Option<String>,
@@ -108,6 +124,7 @@ impl Config {
     }
 
     fn read_all(reader: &mut Reader<'_>) -> Option<Self> {
+        let backend = read_backend(reader);
         let data = reader.parse("data", "a path");
         let listen = reader.parse("listen", "an address like 127.0.0.1:3000");
         let domain = reader.optional("domain", "a name", parse_domain);
@@ -125,6 +142,7 @@ impl Config {
         });
         let audit = read_audit(reader);
         Some(Self {
+            backend: backend?,
             data: data?,
             listen: listen?,
             domain: domain?,
@@ -140,6 +158,24 @@ impl Config {
             audit: audit?,
         })
     }
+}
+
+fn read_backend(reader: &mut Reader<'_>) -> Option<BackendSettings> {
+    let namespace = reader.parse("kubernetes.namespace", "the name of a namespace");
+    let team = reader.parse("kubernetes.team", "the name of a namespace");
+    let in_cluster = reader.with("backend", "machine or kubernetes", |text| match text {
+        "machine" => Some(false),
+        "kubernetes" => Some(true),
+        _ => None,
+    })?;
+    Some(if in_cluster {
+        BackendSettings::Kubernetes {
+            namespace: namespace?,
+            team: team?,
+        }
+    } else {
+        BackendSettings::Machine
+    })
 }
 
 fn read_log(reader: &mut Reader<'_>) -> Option<LogConfig> {

@@ -1,6 +1,7 @@
-//! The listener: requests that name a sandbox go to the gateway, all others to the API.
+//! The listener: connections, their limits and timeouts, and the end of the server.
 
 mod conn_phase;
+mod dispatch;
 mod drain_body;
 mod head_timeout;
 
@@ -11,29 +12,24 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Body;
 use http::header::CONNECTION;
-use http::uri::Scheme;
 use http::{HeaderValue, Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use shoal_api::ClientAddress;
-use shoal_core::audit::AuditLog;
-use shoal_gateway::{Client, Gateway};
+use shoal_gateway::Client;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use self::conn_phase::{ConnPhase, IdleTimeouts};
-use self::drain_body::DrainBody;
+pub(crate) use self::dispatch::Dispatch;
+pub(crate) use self::drain_body::DrainBody;
 use self::head_timeout::HeadTimeout;
-use crate::{audit, trace_context};
 
 /// The timeout of a request's head. The same as E2B's.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,116 +76,39 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 const BIND_TIMEOUT: Duration = Duration::from_secs(2);
 const BIND_RETRY: Duration = Duration::from_millis(20);
 
-/// Routes requests to the gateway or the API.
-#[derive(Clone)]
-pub(crate) struct Dispatch {
-    gateway: Gateway,
-    api: Router,
-    audit: Arc<dyn AuditLog>,
-    stopping: CancellationToken,
-}
-
-impl Dispatch {
-    /// Routes requests until `stopping`, and refuses them from then on.
-    pub(crate) fn new(
-        gateway: Gateway,
-        api: Router,
-        audit: Arc<dyn AuditLog>,
-        stopping: CancellationToken,
-    ) -> Self {
-        Self {
-            gateway,
-            api,
-            audit,
-            stopping,
-        }
-    }
-
-    /// The answer to a request that comes while the server stops.
-    fn refuse(&self, request: &Request<DrainBody<Incoming>>) -> Response<Body> {
-        let mut answer = match self.gateway.target(request) {
-            Ok(None) if matches!(self.gateway.path_route(request), Ok(None)) => {
-                shoal_api::stopping(request.uri().path())
-            }
-            _ => self.gateway.stopping().map(Body::new),
-        };
-        if request.version() < Version::HTTP_2 {
-            let headers = answer.headers_mut();
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        answer
-    }
-
-    async fn answer(
+/// What a listener serves.
+pub(crate) trait Answer: Clone + Send + Sync + 'static {
+    /// Answers a request.
+    fn answer(
         self,
-        mut request: Request<DrainBody<Incoming>>,
+        request: Request<DrainBody<Incoming>>,
         client: Client,
-    ) -> Response<Body> {
-        let span = trace_context::continue_trace(request.headers_mut());
-        self.route(request, client).instrument(span).await
-    }
+    ) -> impl Future<Output = Response<Body>> + Send;
 
-    async fn route(self, request: Request<DrainBody<Incoming>>, client: Client) -> Response<Body> {
-        if self.stopping.is_cancelled() {
-            return self.refuse(&request);
-        }
-        match self.gateway.target(&request) {
-            Ok(Some(target)) => {
-                let sandbox = target.sandbox.to_string();
-                let answer = self.gateway.proxy(request, target, client).await;
-                audit::refused(self.audit.as_ref(), &answer, &sandbox, client.address);
-                answer.map(Body::new)
-            }
-            Ok(None) => match self.gateway.path_route(&request) {
-                Ok(Some(path_route)) => {
-                    let name = path_route.name().to_owned();
-                    let answer = self.gateway.proxy_path(request, path_route, client).await;
-                    audit::refused(self.audit.as_ref(), &answer, &name, client.address);
-                    answer.map(Body::new)
-                }
-                Ok(None) => self.call(request.map(Body::new), client).await,
-                Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
-            },
-            Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
-        }
-    }
-
-    /// An API call.
-    async fn call(self, mut request: Request<Body>, client: Client) -> Response<Body> {
-        // For URLs in answers.
-        let scheme = if client.tls {
-            Scheme::HTTPS
-        } else {
-            Scheme::HTTP
-        };
-        request.extensions_mut().insert(scheme);
-        if let Some(address) = client.address {
-            request.extensions_mut().insert(ClientAddress(address));
-        }
-        let call = tower_service_call(self.api, request);
-        call.await.unwrap_or_else(|never| match never {})
-    }
+    /// Cancelled when the server stops: requests are refused from then on.
+    fn stopping(&self) -> &CancellationToken;
 }
 
-async fn tower_service_call(
-    mut api: Router,
-    request: Request<Body>,
-) -> Result<Response<Body>, Infallible> {
-    // A router is always ready.
-    tower_service::Service::call(&mut api, request).await
+/// Closes the connection after a refusal that a stop caused. HTTP/2 has its own way.
+pub(crate) fn close_after(mut refusal: Response<Body>, version: Version) -> Response<Body> {
+    if version < Version::HTTP_2 {
+        let headers = refusal.headers_mut();
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    refusal
 }
 
 /// Serves at most `connections` connections until the dispatch stops, then drains: requests under way
 /// and then `work` get the time to end, while new requests are refused. When all connections are in
 /// use, new clients wait to be accepted, and idle connections are closed for them.
-pub(crate) async fn serve(
+pub(crate) async fn serve<A: Answer>(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    dispatch: Dispatch,
+    dispatch: A,
     connections: usize,
     work: impl Future<Output = ()>,
 ) {
-    let stopping = dispatch.stopping.clone();
+    let stopping = dispatch.stopping().clone();
     let places = Arc::new(Semaphore::new(connections));
     // Closes when the last connection ends.
     let (open, mut all_ended) = mpsc::channel::<Infallible>(1);
@@ -263,9 +182,9 @@ async fn place(places: &Arc<Semaphore>, crowding: &Notify) -> Option<OwnedSemaph
     }
 }
 
-struct Connection {
+struct Connection<A> {
     from: SocketAddr,
-    dispatch: Dispatch,
+    dispatch: A,
     tls: Option<TlsAcceptor>,
     /// Fires when it should end after its current request.
     ending: CancellationToken,
@@ -275,7 +194,7 @@ struct Connection {
     place: Option<OwnedSemaphorePermit>,
 }
 
-impl Connection {
+impl<A: Answer> Connection<A> {
     async fn serve(self, stream: TcpStream) {
         let client = Client {
             address: Some(self.from.ip()),

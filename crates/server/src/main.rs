@@ -5,16 +5,19 @@ mod api_key;
 mod app;
 mod audit;
 mod builtin;
+mod cluster;
 mod config;
 mod crds;
 mod descriptors;
 mod doctor;
 mod export_key;
+mod in_cluster;
 mod listen;
 mod memory;
 mod operator;
 mod privilege;
 mod progress;
+mod router;
 mod telemetry;
 mod templates_file;
 mod tls;
@@ -30,7 +33,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use nix::sys::stat::{Mode, umask};
 use shoal_cli::{ClientCommand, CompletionsArgs, EXIT_CODES, USAGE as BAD_USAGE};
 
-use crate::config::{Config, Sources};
+use crate::config::{BackendSettings, Config, Sources};
 
 /// Sandboxes for AI agents, on one machine.
 ///
@@ -64,7 +67,7 @@ More: shoal --help, and --help after every command.
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the API, the gateway and the sandboxes of this machine.
+    /// Serve the API and the gateway, with sandboxes on this machine or in a cluster.
     Serve(ServeArgs),
     /// Check the machine, suggest fixes, and find leftovers of crashes.
     Doctor {
@@ -77,6 +80,8 @@ enum Command {
     Settings,
     /// Run the Kubernetes controllers of agents.x-k8s.io.
     Operator(Box<shoal_operator::OperatorArgs>),
+    /// Route requests to the Kubernetes sandboxes of agents.x-k8s.io.
+    Router(Box<router::RouterArgs>),
     /// Print the Kubernetes custom resource definitions of agents.x-k8s.io, as YAML.
     Crds(crds::CrdsArgs),
     #[command(flatten)]
@@ -90,6 +95,9 @@ enum Command {
 /// Flags for common settings. Every setting works in the file and the environment too.
 #[derive(Debug, Args)]
 struct ServeArgs {
+    /// Where sandboxes run: `machine`, or `kubernetes` [default: machine].
+    #[arg(long, value_name = "machine|kubernetes")]
+    backend: Option<String>,
     /// A TOML file with settings.
     #[arg(long, env = "SHOAL_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -133,6 +141,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Operator(args) => operator::run(*args),
+        Command::Router(args) => router::run(&args),
         Command::Crds(args) => crds::print(&args),
         Command::Version => {
             println!("shoal {}", env!("CARGO_PKG_VERSION"));
@@ -199,7 +208,9 @@ fn diagnose(serve: ServeArgs, doctor: &doctor::DoctorArgs) -> ExitCode {
 fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
     // First, so that all files of this process and its programs are closed to other users.
     umask(Mode::from_bits_truncate(0o077));
-    privilege::give_up()?;
+    if config.backend == BackendSettings::Machine {
+        privilege::give_up()?;
+    }
     // One cryptography provider for the whole program; a second call is a bug.
     if rustls::crypto::ring::default_provider()
         .install_default()
@@ -214,7 +225,13 @@ fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let outcome = runtime.block_on(app::run(config, &telemetry));
+    let outcome = match config.backend.clone() {
+        BackendSettings::Machine => runtime.block_on(app::run(config, &telemetry)),
+        BackendSettings::Kubernetes { namespace, team } => {
+            let cluster = cluster::Cluster { namespace, team };
+            runtime.block_on(cluster::run(cluster, &config, &telemetry))
+        }
+    };
     // What still blocks a thread is recovered by the next start, as after a crash.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     // Outside the runtime, because sending traces blocks.
@@ -229,6 +246,7 @@ fn read(args: ServeArgs) -> anyhow::Result<(Config, Vec<String>)> {
         sources = sources.with_file(file)?;
     }
     sources = sources.with_settings(&args.settings).with_flags([
+        ("backend", args.backend),
         ("data", args.data),
         ("listen", args.listen),
         ("domain", args.domain),

@@ -14,7 +14,6 @@ use opentelemetry::{Key, KeyValue};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use shoal_engine::Engine;
 use shoal_tasks::Tasks;
 use tokio::net::TcpListener;
 use tracing::{Level, Metadata, Subscriber};
@@ -102,6 +101,24 @@ fn counting() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets_for_metric(seconds, &SECONDS)
 }
 
+/// Counts metrics for a command that serves them itself.
+///
+/// # Errors
+/// When something counts already.
+pub(crate) fn count(tasks: &mut Tasks) -> Result<PrometheusHandle, BuildError> {
+    let counters = counting()?.install_recorder()?;
+    tasks.spawn("metrics upkeep", keep_up(counters.clone()));
+    Ok(counters)
+}
+
+/// Bounds the memory of metrics that are not read.
+async fn keep_up(counters: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        counters.run_upkeep();
+    }
+}
+
 /// Sends traces to `collector`, or to the configured one.
 pub(crate) fn trace_provider(collector: Option<&str>) -> anyhow::Result<SdkTracerProvider> {
     let mut exporter = SpanExporter::builder()
@@ -137,20 +154,18 @@ fn resource(said: Resource) -> Resource {
 }
 
 impl Telemetry {
-    /// Serves `GET /metrics` on its own listener while the server runs.
-    pub(crate) fn serve_metrics(&self, listener: TcpListener, engine: Engine, tasks: &mut Tasks) {
+    /// Serves `GET /metrics` on its own listener while the server runs. `refresh` sets gauges before each
+    /// answer.
+    pub(crate) fn serve_metrics(
+        &self,
+        listener: TcpListener,
+        refresh: impl Fn() + Clone + Send + Sync + 'static,
+        tasks: &mut Tasks,
+    ) {
         let counters = self.counters.clone();
-        tasks.spawn("metrics upkeep", {
-            let counters = counters.clone();
-            async move {
-                loop {
-                    tokio::time::sleep(UPKEEP).await;
-                    counters.run_upkeep();
-                }
-            }
-        });
+        tasks.spawn("metrics upkeep", keep_up(counters.clone()));
         let show = move || {
-            engine.count_states();
+            refresh();
             let text = counters.render();
             async move { text }
         };

@@ -10,6 +10,7 @@ use std::path::Path;
 const ARROWS: &[(&str, &[&str])] = &[
     ("api", &["core", "protocol"]),
     ("cli", &["core", "protocol"]),
+    ("cluster", &["core", "crds", "protocol", "tasks"]),
     ("core", &[]),
     ("crds", &[]),
     ("engine", &["core", "protocol", "tasks"]),
@@ -18,13 +19,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("images", &["core", "node"]),
     ("node", &["core"]),
     ("oci", &["core", "images", "node"]),
-    ("operator", &["crds", "tasks"]),
+    ("operator", &["crds", "protocol", "tasks"]),
     ("protocol", &["core"]),
+    ("router", &["core", "gateway"]),
     (
         "server",
         &[
-            "api", "cli", "core", "crds", "engine", "gateway", "images", "node", "oci", "operator",
-            "tasks",
+            "api", "cli", "cluster", "core", "crds", "engine", "gateway", "images", "node", "oci",
+            "operator", "router", "tasks",
         ],
     ),
     ("tasks", &[]),

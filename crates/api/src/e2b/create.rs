@@ -212,7 +212,11 @@ impl NewSandboxBody {
         }
         let metadata = self.metadata.unwrap_or_default();
         texts::check("metadata", &metadata)?;
-        let kruise::Extended { metadata, endless } = kruise::read(metadata)?;
+        let kruise::Extended {
+            metadata,
+            labels,
+            endless,
+        } = kruise::read(metadata)?;
         let env = self.env_vars.unwrap_or_default();
         texts::check_env("envVars", &env)?;
         let resize = cpu::asked(&metadata)?;
@@ -236,6 +240,7 @@ impl NewSandboxBody {
             network,
             runtime: texts::runtime(&metadata)?,
             metadata,
+            labels,
             env,
             ..SandboxRequest::unnamed()
         })

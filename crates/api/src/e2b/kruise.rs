@@ -1,7 +1,7 @@
 //! OpenKruise's metadata keys that are not labels, but options of a new sandbox. Those for its
 //! processors are in [`super::cpu`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use shoal_core::sandbox::{RESERVED_PREFIX, SandboxRecord};
 
@@ -32,6 +32,8 @@ const PREFIX_MAX: usize = 253;
 pub(super) struct Extended {
     /// The user's own metadata, with labels under their plain names.
     pub(super) metadata: BTreeMap<String, String>,
+    /// The names of the labels.
+    pub(super) labels: BTreeSet<String>,
     /// Whether the sandbox has no deadline.
     pub(super) endless: bool,
 }
@@ -60,6 +62,7 @@ pub(super) fn read(metadata: BTreeMap<String, String>) -> Result<Extended, ApiEr
             },
         }
     }
+    let names = labels.keys().cloned().collect();
     for (name, value) in labels {
         if own.get(&name).is_some_and(|other| *other != value) {
             let key = format!("{LABEL}{name}");
@@ -69,6 +72,7 @@ pub(super) fn read(metadata: BTreeMap<String, String>) -> Result<Extended, ApiEr
     }
     Ok(Extended {
         metadata: own,
+        labels: names,
         endless,
     })
 }

@@ -148,6 +148,7 @@ fn refusal(error: UploadError) -> ApiError {
     let status = match error {
         UploadError::Full(_) | UploadError::AllFull(_) => StatusCode::INSUFFICIENT_STORAGE,
         UploadError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+        UploadError::NotServed(_) => StatusCode::NOT_IMPLEMENTED,
         UploadError::Io(error) => return failed(error),
     };
     ApiError::new(status, error.to_string())

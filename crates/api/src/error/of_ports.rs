@@ -6,6 +6,7 @@ use http::StatusCode;
 use shoal_core::driver::DriverError;
 use shoal_core::image::ImageError;
 use shoal_core::network::{InvalidHostMask, InvalidRule};
+use shoal_core::ports::NotServed;
 use shoal_core::ports::access::{KeyError, TeamError};
 use shoal_core::ports::builds::{BuildError, BuiltinError};
 use shoal_core::ports::catalogue::CatalogueError;
@@ -26,6 +27,12 @@ impl From<StoreError> for ApiError {
             StoreError::Corrupt { .. } => Self::internal(message),
             StoreError::Failed(_) => Self::internal(message).caused_by(&error),
         }
+    }
+}
+
+impl From<NotServed> for ApiError {
+    fn from(error: NotServed) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, error.to_string())
     }
 }
 
@@ -68,6 +75,7 @@ impl From<TemplateError> for ApiError {
             }
             TemplateError::Builtin(_) => Self::new(StatusCode::FORBIDDEN, message),
             TemplateError::Store(store) => store.into(),
+            TemplateError::NotServed(absent) => absent.into(),
         }
     }
 }
@@ -79,6 +87,7 @@ impl From<CatalogueError> for ApiError {
             CatalogueError::Invalid(_) => Self::invalid(message),
             CatalogueError::Conflict { .. } => Self::new(StatusCode::CONFLICT, message),
             CatalogueError::Store(store) => store.into(),
+            CatalogueError::NotServed(absent) => absent.into(),
         }
     }
 }
@@ -113,6 +122,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::Resources(_) => Self::invalid(message),
             SandboxError::Driver(driver) => driver.into(),
             SandboxError::Store(store) => store.into(),
+            SandboxError::NotServed(absent) => absent.into(),
             SandboxError::Entropy(_) => Self::internal(message),
         }
     }
@@ -153,6 +163,7 @@ impl From<TeamError> for ApiError {
             TeamError::Forbidden => Self::new(StatusCode::FORBIDDEN, message),
             TeamError::Driver(driver) => driver.into(),
             TeamError::Store(store) => store.into(),
+            TeamError::NotServed(absent) => absent.into(),
             TeamError::Entropy(_) => Self::internal(message),
         }
     }
@@ -206,6 +217,7 @@ impl From<BuildError> for ApiError {
             | BuildError::Plan(_)
             | BuildError::Resources(_) => StatusCode::BAD_REQUEST,
             BuildError::Store(store) => return store.into(),
+            BuildError::NotServed(absent) => return absent.into(),
             BuildError::Entropy(_) => return Self::internal(message),
         };
         Self::new(status, message)
@@ -223,6 +235,7 @@ impl From<BuiltinError> for ApiError {
             }
             BuiltinError::NotBuilt(..) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
             BuiltinError::Store(store) => store.into(),
+            BuiltinError::NotServed(absent) => absent.into(),
             BuiltinError::Files(_, error) => Self::internal(message).caused_by(&error),
             BuiltinError::Entropy(_) => Self::internal(message),
         }
@@ -255,6 +268,7 @@ impl From<SnapshotError> for ApiError {
             SnapshotError::Driver(driver) => driver.into(),
             SnapshotError::Full(full) => full.into(),
             SnapshotError::Store(store) => store.into(),
+            SnapshotError::NotServed(absent) => absent.into(),
             SnapshotError::Entropy(_) => Self::internal(message),
         }
     }
@@ -266,7 +280,7 @@ impl From<KeyError> for ApiError {
         match error {
             KeyError::NotFound(_) => Self::not_found(message),
             KeyError::Forbidden => Self::new(StatusCode::FORBIDDEN, message),
-            KeyError::InvalidName => Self::invalid(message),
+            KeyError::InvalidName | KeyError::NoTeam(_) => Self::invalid(message),
             KeyError::Itself => Self::new(StatusCode::CONFLICT, message),
             KeyError::Store(store) => store.into(),
             KeyError::Entropy(_) => Self::internal(message),
@@ -311,6 +325,7 @@ fn status_of_image(error: &ImageError) -> StatusCode {
         ImageError::NotFound(_) => StatusCode::NOT_FOUND,
         ImageError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
         ImageError::Unauthorized(_) => StatusCode::FORBIDDEN,
+        ImageError::NotServed(_) => StatusCode::NOT_IMPLEMENTED,
         ImageError::WrongArchitecture(..)
         | ImageError::Corrupt { .. }
         | ImageError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,

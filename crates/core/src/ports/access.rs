@@ -5,7 +5,7 @@ use crate::auth::{ApiKey, KeyRecord, Principal, TeamSlug};
 use crate::driver::DriverError;
 use crate::id::{KeyId, TeamId};
 use crate::limits::TeamLimits;
-use crate::ports::NoEntropy;
+use crate::ports::{NoEntropy, NotServed};
 use crate::resources::{Mib, MilliCpu};
 use crate::store::StoreError;
 
@@ -24,6 +24,9 @@ pub enum KeyError {
     /// The name is empty or too long.
     #[error("the name of a key has 1 to {KEY_NAME_MAX} characters")]
     InvalidName,
+    /// The backend has no such team, and does not make one.
+    #[error("team {0} does not exist")]
+    NoTeam(TeamSlug),
     /// A key asked for its own removal.
     #[error("a key cannot remove itself")]
     Itself,
@@ -50,6 +53,9 @@ pub enum TeamError {
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
 }
 
 /// A team, with its limits and what it uses of them.

@@ -12,7 +12,7 @@ use crate::build::{
 };
 use crate::id::{BuildId, TeamId, TemplateId};
 use crate::limits::NotGranted;
-use crate::ports::NoEntropy;
+use crate::ports::{NoEntropy, NotServed};
 use crate::resources::Resources;
 use crate::store::StoreError;
 use crate::template::{TemplateName, TemplateRef};
@@ -61,6 +61,9 @@ pub enum BuildError {
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
 }
 
 /// Why a template of the installation is not being built.
@@ -98,6 +101,9 @@ pub enum BuiltinError {
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
 }
 
 /// Why an uploaded archive was not kept.
@@ -122,6 +128,9 @@ pub enum UploadError {
     /// The archive cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
 }
 
 /// Builds of templates: announced, begun, watched, cancelled.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::BoxFuture;
 use crate::catalogue::{Catalogue, InvalidCatalogue};
 use crate::clock::Timestamp;
+use crate::ports::NotServed;
 use crate::store::StoreError;
 
 /// A catalogue that is, or was, in force.
@@ -49,6 +50,9 @@ pub enum CatalogueError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
 }
 
 /// The operator's catalogue of templates.

@@ -1,6 +1,6 @@
 //! Creating a sandbox.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +45,8 @@ pub struct SandboxRequest {
     pub network: RequestedNetwork,
     /// The user's labels, over those of the template.
     pub metadata: BTreeMap<String, String>,
+    /// Keys of `metadata` that become labels of the sandbox, where a backend has such.
+    pub labels: BTreeSet<String>,
     /// The working directory of commands, over that of the template.
     pub workdir: Option<String>,
     /// The port of requests that name none, over that of the template.
@@ -83,6 +85,7 @@ impl SandboxRequest {
             secure: true,
             network: RequestedNetwork::default(),
             metadata: BTreeMap::new(),
+            labels: BTreeSet::new(),
             workdir: None,
             port: None,
             env: BTreeMap::new(),
@@ -264,6 +267,12 @@ pub enum CreateError {
     /// The daemon inside does not answer.
     #[error(transparent)]
     Guest(#[from] InsideError),
+    /// An option among the metadata is invalid.
+    #[error("{0}")]
+    InvalidOption(String),
+    /// It was created and did not become ready. Nothing is left of it, unless the request keeps it.
+    #[error("the sandbox did not become ready: {0}")]
+    NotReady(String),
     /// The sandbox was ended while it was created.
     #[error(transparent)]
     Sandbox(SandboxError),

@@ -9,10 +9,10 @@ use crate::driver::DriverError;
 use crate::id::SandboxId;
 use crate::limits::NotGranted;
 use crate::network::{Egress, InvalidRule};
-use crate::ports::NoEntropy;
 use crate::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
 use crate::ports::inside::InsideError;
 use crate::ports::list::{ListFilter, Page};
+use crate::ports::{NoEntropy, NotServed};
 use crate::resources::{InvalidResources, Mib, MilliCpu, Resources};
 use crate::sandbox::{InvalidSandboxName, SandboxRecord};
 use crate::snapshot::Contents;
@@ -213,6 +213,9 @@ pub enum SandboxError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
 }
 
 impl From<NotGranted> for SandboxError {

@@ -8,8 +8,8 @@ use crate::BoxFuture;
 use crate::auth::{Principal, SandboxPermit};
 use crate::driver::DriverError;
 use crate::id::{SandboxId, SnapshotId};
-use crate::ports::NoEntropy;
 use crate::ports::sandboxes::SandboxError;
+use crate::ports::{NoEntropy, NotServed};
 use crate::snapshot::{Contents, SnapshotRecord};
 use crate::store::StoreError;
 use crate::template::TemplateRef;
@@ -100,6 +100,9 @@ pub enum SnapshotError {
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
 }
 
 /// Which snapshots to list.

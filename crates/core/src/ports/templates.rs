@@ -11,9 +11,9 @@ use crate::clock::Timestamp;
 use crate::id::{BuildId, SandboxId, TemplateId};
 use crate::image::{ImageError, ImageName};
 use crate::limits::NotGranted;
-use crate::ports::NoEntropy;
 use crate::ports::create::CreateError;
 use crate::ports::resolve::{Explained, Resolved};
+use crate::ports::{NoEntropy, NotServed};
 use crate::resources::{MilliCpu, Resources};
 use crate::snapshot::Contents;
 use crate::store::StoreError;
@@ -147,6 +147,9 @@ pub enum TemplateError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
 }
 
 impl TemplateError {

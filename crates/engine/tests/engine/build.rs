@@ -1,4 +1,4 @@
-//! Builds: steps are done once, tags mean builds, and nothing is left of one that has ended.
+//! Builds: a step runs once, tags refer to builds, and a build that has ended leaves nothing running.
 
 mod bases;
 mod begun;
@@ -44,7 +44,7 @@ fn plan(lines: &[&str]) -> Plan {
     }
 }
 
-/// The words by which a fake knows what a step runs.
+/// The command line of a step, as the fake daemon spells it.
 fn words(line: &str) -> String {
     format!("/bin/bash -l -c {line}")
 }
@@ -68,7 +68,7 @@ impl Fixture {
         self.engine.build(&self.me, build.id).unwrap()
     }
 
-    /// Waits until a build has come to its end.
+    /// Waits until a build has ended.
     async fn built(&self, build: &BuildRecord) -> Arc<BuildRecord> {
         loop {
             let now = self.now_of(build);
@@ -114,7 +114,7 @@ async fn what_was_done_is_not_done_again_as_far_as_it_is_the_same() {
     assert_eq!(one.template, two.template);
     fixture.build("made", &["a", "c", "b"]).await;
     assert_eq!(fixture.ran(), ["c", "b"]);
-    // Another team has done nothing yet.
+    // Another team has no layers yet.
     let other = Fixture {
         me: principal(&fixture.engine, "other").await,
         ..fixture
@@ -159,7 +159,7 @@ async fn a_step_that_fails_ends_the_build_and_leaves_no_template() {
             .is_err()
     );
     assert!(fixture.driver.sandboxes().is_empty());
-    // What was well done is kept.
+    // The layers of the successful steps are kept.
     fixture.guest.answers.lock().clear();
     fixture.build("made", &["a", "b", "c"]).await;
     assert_eq!(fixture.ran(), ["b", "c"]);
@@ -189,7 +189,7 @@ async fn a_build_that_is_cancelled_or_forgotten_leaves_nothing() {
     while !fixture.driver.sandboxes().is_empty() {
         tokio::task::yield_now().await;
     }
-    // One that nobody has begun, and one whose server ends.
+    // A build that was announced but not started, and a build whose server ends.
     let unbegun = fixture.announce("unbegun").await;
     let lost = fixture.announce("lost").await;
     fixture.begin(&lost, plan(&["for ever"])).await.unwrap();
@@ -240,7 +240,7 @@ async fn what_no_tag_means_is_dropped_and_what_one_means_is_kept() {
         .await
         .unwrap();
     assert!(engine.builds_of(&one.template).is_empty());
-    // What is left are layers, and a start finds them again.
+    // Only layers are left. The next server finds them at its start.
     let before = fixture.driver.kept().len();
     let directory = fixture.directory.path();
     let again = engine_on(directory, &fixture.driver, &fixture.clock, |_| ()).await;
@@ -263,7 +263,7 @@ async fn builds_of_the_same_at_once_do_not_take_each_others_layers() {
         let ended = fixture.built(build).await;
         assert_eq!(ended.status, BuildStatus::Ready, "{:?}", ended.failure);
     }
-    // What each means is there, and what no one means is not.
+    // The snapshot that each build refers to exists. Snapshots that none refers to are removed.
     let mut needed = HashSet::new();
     for build in &builds {
         let made = fixture.now_of(build).made.clone().unwrap();
@@ -338,7 +338,7 @@ async fn what_cannot_go_on_from_its_memory_boots_and_is_started() {
     let restored = create().await.unwrap().record;
     assert!(restored.spec.snapshot.as_ref().unwrap().memory);
     assert!(fixture.ran().is_empty());
-    // Another build of the runtime does not read what this one has saved.
+    // Another release of the runtime cannot read the saved memory, so the sandbox boots and runs the start command.
     fixture.driver.refuse(Refusals {
         memory: true,
         ..Refusals::default()
@@ -346,7 +346,7 @@ async fn what_cannot_go_on_from_its_memory_boots_and_is_started() {
     let booted = create().await.unwrap().record;
     assert!(!booted.spec.snapshot.as_ref().unwrap().memory);
     assert_eq!(fixture.ran(), ["serve", "asked"]);
-    // So does what rested without its memory, and what rested with it runs on.
+    // A resume after a pause without memory runs it again. After a pause with memory, the processes continue.
     for (contents, runs) in [(Contents::Filesystem, 2), (Contents::Memory, 0)] {
         let (permit, _) = fixture.engine.authorize(&fixture.me, &booted.id).unwrap();
         let paused = fixture.engine.pause(&permit, Some(contents), false).await;
@@ -357,7 +357,7 @@ async fn what_cannot_go_on_from_its_memory_boots_and_is_started() {
         assert!(resumed.await.unwrap().resumed);
         assert_eq!(fixture.ran().len(), runs);
     }
-    // A snapshot is its memory.
+    // A snapshot that a user took consists of its memory, so it does not boot without it.
     fixture.driver.refuse(Refusals::default());
     let (permit, _) = fixture.engine.authorize(&fixture.me, &booted.id).unwrap();
     let new = NewSnapshot::default();

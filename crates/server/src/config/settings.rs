@@ -24,6 +24,7 @@ macro_rules! settings {
 }
 
 settings! {
+    "backend" = "machine", "where sandboxes run: machine, or kubernetes, as custom resources of agents.kruise.io";
     "data" = "/var/lib/shoal", "the data directory";
     "listen" = "127.0.0.1:3000", "address of the API and of all sandboxes";
     "domain" = "", "domain of sandbox host names: {port}-{sandbox}.<domain>";
@@ -73,6 +74,8 @@ settings! {
     "audit.enabled" = "true", "whether to write an audit log to <data>/audit";
     "audit.size" = "16MiB", "size at which an audit log file is rotated, for each team";
     "audit.keep" = "8", "number of rotated audit log files to keep, for each team";
+    "kubernetes.namespace" = "shoal-system", "with the backend kubernetes: the namespace of the Secrets with API keys";
+    "kubernetes.team" = "default", "with the backend kubernetes: the namespace in which the first API key acts";
     "disk.backend" = "auto", "how the sandboxes' disk is limited: auto, btrfs or plain";
     "disk.size" = "", "size of the sandboxes' disk; default: a quarter of the free space";
 }

@@ -137,6 +137,23 @@ fn metrics_listen_on_public_addresses_only_with_permission() {
 }
 
 #[test]
+fn the_backend_is_this_machine_or_a_cluster() {
+    let read = |environment: &[(&str, &str)]| Config::read(&sources("", environment, &[]));
+    assert_eq!(read(&[]).unwrap().backend, BackendSettings::Machine);
+    let cluster = [
+        ("SHOAL_BACKEND", "kubernetes"),
+        ("SHOAL_KUBERNETES_TEAM", "agents"),
+    ];
+    let expected = BackendSettings::Kubernetes {
+        namespace: "shoal-system".parse().unwrap(),
+        team: "agents".parse().unwrap(),
+    };
+    assert_eq!(read(&cluster).unwrap().backend, expected);
+    let text = read(&[("SHOAL_BACKEND", "k8s")]).unwrap_err().to_string();
+    assert!(text.contains("machine or kubernetes"), "{text}");
+}
+
+#[test]
 fn every_setting_is_read() {
     // A setting that is never read would accept anything.
     for setting in SETTINGS {

@@ -24,7 +24,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A body that is drained when it is dropped.
 #[derive(Debug)]
-pub(super) struct DrainBody<B>
+pub(crate) struct DrainBody<B>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {

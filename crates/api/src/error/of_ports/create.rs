@@ -38,7 +38,9 @@ impl From<CreateError> for ApiError {
             CreateError::TimeoutTooLong(too_long) => too_long.into(),
             CreateError::NoTimeout => bad(wording::NO_TIMEOUT.to_owned()),
             CreateError::Resources(_) | CreateError::Network(_) => bad(message),
-            CreateError::Name(NameError::Invalid(_)) => Self::invalid(message),
+            CreateError::Name(NameError::Invalid(_)) | CreateError::InvalidOption(_) => {
+                Self::invalid(message)
+            }
             CreateError::Name(NameError::Taken(_)) => Self::new(StatusCode::CONFLICT, message),
             CreateError::Full(full) => full.into(),
             CreateError::IdempotencyMismatch => {
@@ -52,7 +54,7 @@ impl From<CreateError> for ApiError {
                 Self::new(StatusCode::CONFLICT, message).with_code("idempotency_outcome_unknown")
             }
             CreateError::Driver(driver) => of_create(driver),
-            CreateError::Start(_) | CreateError::Guest(_) => {
+            CreateError::Start(_) | CreateError::Guest(_) | CreateError::NotReady(_) => {
                 Self::internal(message).with_code("sandbox_create_failed")
             }
             CreateError::Sandbox(sandbox) => sandbox.into(),

@@ -1,4 +1,4 @@
-//! What a build stands on when it names a template: whatever a create of the same name begins with.
+//! The base of a build that names a template: the files, user and settings that a create of that name starts from.
 
 use serde_json::{Value, json};
 use shoal_core::build::{Base, BuildOutput, Plan, Stage};
@@ -6,7 +6,7 @@ use shoal_engine::test_util::FakeRegistry;
 
 use super::*;
 
-/// Over images that come from a registry.
+/// A fixture whose images come from a registry.
 async fn registered() -> Fixture {
     let fixture = fixture().await;
     let (directory, guest) = (fixture.directory.path(), &fixture.guest);
@@ -22,7 +22,7 @@ impl Fixture {
         self.engine.replace_catalogue(&json, None).await.unwrap();
     }
 
-    /// Builds one step on what is called so.
+    /// Builds one step on the template with this name.
     async fn built_on(&self, base: &str) -> BuildOutput {
         let stage = Stage {
             base: Base::Template(base.parse().unwrap()),
@@ -39,7 +39,7 @@ impl Fixture {
         build.made.clone().unwrap()
     }
 
-    /// The words by which the fake knows what makes an image fit for use, of the last time.
+    /// The last command that installed an image's missing programs, as the fake daemon spells it.
     fn made_fit(&self) -> Option<String> {
         let commands = self.guest.commands.lock();
         let mut all = commands.iter().rev().map(|(_, command)| command);
@@ -47,7 +47,7 @@ impl Fixture {
         Some(format!("{} {}", fit.program, fit.args.join(" ")))
     }
 
-    /// As whom and where the step was done; nothing when it was not done again.
+    /// The user and the working directory of the step; `None` if it came from a layer and did not run.
     fn done(&self) -> Option<(String, String)> {
         let commands = std::mem::take(&mut *self.guest.commands.lock());
         let steps = commands
@@ -84,11 +84,11 @@ async fn files_user_and_layers_are_of_the_entry_that_a_create_of_the_name_gets()
     );
     assert_eq!(other.env["OWN"], "1");
     assert_eq!(other.start.unwrap().command, "serve");
-    // Nothing was done on this yet, whatever it is called.
+    // No layer exists on this image, although its name is the same.
     assert_eq!(fixture.done(), done("node", "/app"));
     fixture.built_on("base").await;
     assert_eq!(fixture.done(), None);
-    // What steps find has changed.
+    // The entry's variables and user have changed, so the layer of the step is not reused.
     fixture
         .catalogue(
             json!([{"name": "base", "image": "registry.test/other:1", "description": "d",
@@ -145,7 +145,7 @@ async fn steps_on_a_template_of_root_start_in_its_home() {
     let made = fixture.built_on("roots").await;
     assert_eq!(made.workdir.as_deref(), Some("/root"));
     let commands = fixture.guest.commands.lock().clone();
-    // It is made when the image has none, before the step.
+    // The image may have no such directory. The build creates it before the step runs.
     let made_fit = commands
         .iter()
         .position(|(_, c)| c.args.ends_with(&["/root".to_owned(), "root".to_owned()]));
@@ -211,7 +211,7 @@ async fn what_lacks_programs_is_tried_again_by_each_build_and_not_taken_for_what
         .answers
         .lock()
         .insert(fit.clone(), vec![without]);
-    // What was done without it is not done again as long as it is not to be had, which each build tries.
+    // Each build tries to install the programs. While that fails, the layer of the step made without them is reused.
     for expected in [done("root", "/app"), None] {
         fixture.built_on("one").await;
         assert_eq!(fixture.made_fit().as_ref(), Some(&fit));
@@ -291,7 +291,7 @@ async fn steps_start_where_the_image_has_the_home_of_its_user() {
     let made = fixture.built_on("web").await;
     assert_eq!(made.workdir.as_deref(), Some("/var/cache/nginx"));
     assert_eq!(fixture.done(), done("nginx", "/var/cache/nginx"));
-    // What is taken over starts there, too, and nothing is asked again.
+    // A reused layer has this working directory, too. The build does not read the image's accounts again.
     fixture.guest.files.lock().clear();
     let made = fixture.built_on("web").await;
     assert_eq!(made.workdir.as_deref(), Some("/var/cache/nginx"));

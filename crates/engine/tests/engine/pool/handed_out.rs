@@ -1,4 +1,4 @@
-//! Whatever happens, and in whichever order, no member is handed out twice, and none is lost.
+//! A property of pools: after any sequence of events, no member was handed out twice, and none is lost.
 
 use std::cell::RefCell;
 
@@ -11,17 +11,17 @@ use super::*;
 /// What happens to a pool.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// So many ask at once.
+    /// This many creates arrive at once.
     Asked(usize),
-    /// Whoever has asked is answered.
+    /// All creates under way are answered.
     Answered,
-    /// It is filled again.
+    /// The pool is filled again.
     Filled,
     /// A member dies.
     Died,
-    /// It is to have another size.
+    /// The catalogue gives the pool another size.
     Sized(u32),
-    /// The server is killed, whatever it is about, and another one started.
+    /// The server is killed at any point of its work, and another one starts.
     Crashed,
 }
 
@@ -36,7 +36,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A pool that something happens to, and what was told of it.
+/// A pool during a sequence of events, and the sandboxes that creates have returned.
 struct Course {
     runtime: Runtime,
     fixture: Pooled,
@@ -90,7 +90,7 @@ impl Course {
                 let killed = std::mem::replace(&mut self.runtime, runtime());
                 killed.shutdown_timeout(Duration::from_secs(20));
                 self.hear();
-                // The next one opens the store when the killed one's has been closed.
+                // The next server can open the store only after the killed one has closed it.
                 let elsewhere = tempfile::tempdir().unwrap();
                 let idle = test_util::open(test_util::parts(elsewhere.path()));
                 self.fixture.engine = self.runtime.block_on(idle);
@@ -102,11 +102,11 @@ impl Course {
         }
     }
 
-    /// Hears what was answered. What was asked of a server that was killed may have no answer.
+    /// Collects the answers of all creates under way. Creates of a killed server may have none.
     fn hear(&mut self) {
         for asking in std::mem::take(&mut self.asking) {
             let answer = match self.runtime.block_on(asking) {
-                // The task of the sandbox was killed first.
+                // The sandbox's task was killed before the create.
                 Ok(Err(CreateError::Sandbox(SandboxError::Interrupted(_)))) | Err(_) => continue,
                 Ok(answer) => answer,
             };
@@ -115,7 +115,8 @@ impl Course {
         }
     }
 
-    /// What has failed is tried again: each failure that is noted is waited out, whenever that is.
+    /// Waits until the pool is full. The pool retries failed starts after a delay, so the clock skips the delay of
+    /// each recorded failure.
     fn fill(&self) {
         let fixture = &self.fixture;
         fixture.clock.advance(Duration::from_secs(2));
@@ -133,8 +134,8 @@ impl Course {
         self.runtime.block_on(fixture.until("full", full));
     }
 
-    /// At the end each sandbox is a member or belongs to the team, and the team has all it was told
-    /// of. Members change until the pool is settled: one that died may not have been noticed yet.
+    /// Checks that each sandbox is a member or belongs to the team, and that the team has every sandbox that was
+    /// returned. The check is repeated, because the pool may not have noticed a dead member yet.
     fn ends(mut self) {
         self.hear();
         self.fill();

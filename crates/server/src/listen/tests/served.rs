@@ -4,7 +4,7 @@ use shoal_api::ApiConfig;
 use shoal_core::audit::NoAudit;
 use shoal_engine::test_util::{self, FakeDriver, base_template};
 use shoal_engine::{Engine, EngineParts};
-use shoal_gateway::GatewayConfig;
+use shoal_gateway::{Gateway, GatewayConfig};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 

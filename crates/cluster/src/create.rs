@@ -1,0 +1,430 @@
+//! Creating a sandbox: a claim from the pool of its template, or a new one where none waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp as Time};
+use kube::Api;
+use kube::api::PostParams;
+use shoal_core::auth::Principal;
+use shoal_core::driver::DriverError;
+use shoal_core::ports::create::{CpuTarget, CreateError, Created, ResizeCreated, SandboxRequest};
+use shoal_core::ports::sandboxes::SandboxError;
+use shoal_core::ports::templates::TemplateError;
+use shoal_core::ports::{NoEntropy, NotServed};
+use shoal_core::resources::MilliCpu;
+use shoal_core::sandbox::OnTimeout;
+use shoal_crds::kruise::names::{annotation, condition, label};
+use shoal_crds::kruise::{Claiming, InitRequest, Sandbox, SandboxSet};
+use shoal_crds::parts::Pairs;
+
+use crate::identity::{self, key};
+use crate::options::{Keep, Options};
+use crate::routes::WAKE_ON_TRAFFIC;
+use crate::sandboxes::Sandboxes;
+use crate::{failure, pod, random, ready, record};
+
+/// How long a sandbox may take to become ready when the request does not say: its image may have to be
+/// pulled.
+const READY: Duration = Duration::from_secs(300);
+
+/// The longest look for a waiting sandbox: the client has gone by then.
+const CLAIM: Duration = Duration::from_secs(60);
+
+/// A hundred years, which clients take for ever.
+const FOR_EVER: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
+
+/// The priority of a sandbox that a client waits for, over those of pools.
+const PRIORITY: &str = "100";
+
+/// A request, checked.
+struct Plan {
+    set: Arc<SandboxSet>,
+    claiming: Claiming,
+    resize: Option<ResizeCreated>,
+    options: Options,
+}
+
+impl Sandboxes {
+    /// Creates a sandbox, initializes it and waits until it answers.
+    ///
+    /// # Errors
+    /// See [`CreateError`]. Nothing is left of the sandbox, unless the request keeps failures.
+    pub(crate) async fn create_one(
+        &self,
+        principal: &Principal,
+        new: SandboxRequest,
+    ) -> Result<Created, CreateError> {
+        let plan = self.plan(principal, new)?;
+        let (sandbox, is_new) = self.place(&plan).await?;
+        match self.finish(&plan, &sandbox, is_new).await {
+            Ok(sandbox) => Ok(Created {
+                record: Arc::new(record::of(&sandbox, Time::now())),
+            }),
+            Err(error) => {
+                self.clear(&plan, &sandbox).await;
+                Err(error)
+            }
+        }
+    }
+
+    fn plan(&self, principal: &Principal, mut new: SandboxRequest) -> Result<Plan, CreateError> {
+        refuse_unserved(&new)?;
+        let template = new.template.as_ref().ok_or(CreateError::NoTemplate)?;
+        let set = self.templates.set(principal, template.as_str());
+        let set = set.ok_or_else(|| TemplateError::NotFound(template.to_string()))?;
+        let options = Options::take(&mut new.metadata)?;
+        let now = Time::now();
+        let (pause_time, shutdown_time) = self.deadlines(&new, &options, now)?;
+        let is_label = |key: &String| new.labels.contains(key);
+        let (mut labels, mut annotations): (Pairs, Pairs) =
+            new.metadata.into_iter().partition(|(key, _)| is_label(key));
+        keep_pod_labels(&set, &labels)?;
+        if new.resize.is_some() && set.spec.template.is_none() {
+            let absent = NotServed {
+                what: "other processors for a SandboxSet with a template reference",
+                instead: "write the template into the set",
+            };
+            return Err(CreateError::Sandbox(SandboxError::NotServed(absent)));
+        }
+        if new.auto_resume {
+            annotations.insert(WAKE_ON_TRAFFIC.to_owned(), "true".to_owned());
+        }
+        if let Some(internet) = new.network.egress.internet {
+            let value = internet.to_string();
+            labels.insert(label::ALLOW_INTERNET_ACCESS.to_owned(), value);
+        }
+        if let Some(keep) = &options.keep_paused {
+            let key = annotation::RESERVE_PAUSED_SANDBOX_DURATION;
+            annotations.insert(key.to_owned(), keep.clone());
+        }
+        if options.return_ip {
+            annotations.insert(annotation::RETURN_SANDBOX_IP.to_owned(), "true".to_owned());
+        }
+        let init = (!options.skip_init).then(|| {
+            Ok::<_, NoEntropy>(InitRequest {
+                env_vars: new.env,
+                access_token: hex(&random::bytes::<32>()?),
+            })
+        });
+        let claiming = Claiming {
+            id: identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
+                .map(|id| id.to_string()),
+            owner: principal.key.to_string(),
+            lock: hex(&random::bytes::<16>()?),
+            at: now,
+            claim_name: None,
+            shutdown_time,
+            pause_time,
+            labels,
+            annotations,
+            annotate_pod: false,
+            init: init.transpose()?,
+        };
+        Ok(Plan {
+            set,
+            claiming,
+            resize: new.resize,
+            options,
+        })
+    }
+
+    /// When the sandbox is paused, and when it is deleted.
+    fn deadlines(
+        &self,
+        new: &SandboxRequest,
+        options: &Options,
+        now: Time,
+    ) -> Result<(Option<Time>, Option<Time>), CreateError> {
+        if new.endless {
+            return Ok((None, None));
+        }
+        if new.timeout.is_zero() {
+            return Err(CreateError::NoTimeout);
+        }
+        let end = now + self.within_limit(new.timeout)?;
+        Ok(match new.on_timeout {
+            OnTimeout::Kill => (None, Some(end)),
+            OnTimeout::Pause => (Some(end), Some(kept_until(end, options.kept_paused()))),
+        })
+    }
+
+    /// A claimed sandbox, and whether it is new.
+    async fn place(&self, plan: &Plan) -> Result<(Arc<Sandbox>, bool), CreateError> {
+        let scale = |sandbox: &mut Sandbox| {
+            if let (Some(resize), Some(template)) = (&plan.resize, &mut sandbox.spec.template) {
+                let cpu = pod::cpu(template).map(|cpu| cpu.map(|cpu| target(resize, cpu)));
+                pod::set_cpu(template, cpu);
+            }
+        };
+        let taken = self.claims.take(&plan.set, &plan.claiming, scale).await;
+        if let Some(taken) = self.answered(plan, taken).await? {
+            return Ok((taken, false));
+        }
+        if plan.options.pooled_only {
+            if let Some(time) = plan.options.claim_timeout
+                && let Some(taken) = self.take_within(plan, time, scale).await?
+            {
+                return Ok((taken, false));
+            }
+            return Err(CreateError::NotReady(
+                "no sandbox of its pool waits".to_owned(),
+            ));
+        }
+        let revision = plan.set.status.as_ref();
+        let revision = revision.map_or("", |status| status.update_revision.as_str());
+        let mut sandbox = plan.set.member(revision);
+        plan.claiming.claim(&mut sandbox);
+        scale(&mut sandbox);
+        let annotations = sandbox.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::SANDBOX_PRIORITY.to_owned(), PRIORITY.to_owned());
+        let (namespace, _) = key(&plan.set.metadata);
+        let api: Api<Sandbox> = Api::namespaced(self.client.clone(), &namespace);
+        let made = api.create(&PostParams::default(), &sandbox).await;
+        Ok((self.watched.put(self.answered(plan, made).await?), true))
+    }
+
+    /// The answer to a write. Without a clear one, the write may have been done: what it made is deleted.
+    async fn answered<T>(&self, plan: &Plan, answer: kube::Result<T>) -> Result<T, CreateError> {
+        let error = match answer {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        if failure::refusal(&error).is_none()
+            && let Some(id) = &plan.claiming.id
+        {
+            let (namespace, _) = key(&plan.set.metadata);
+            if let Err(error) = self.delete_labelled(&namespace, id).await {
+                tracing::warn!(%error, "cannot look for a sandbox whose create got no answer");
+            }
+        }
+        Err(refused(error))
+    }
+
+    /// Looks for a waiting sandbox again, until one comes or the time is over.
+    async fn take_within(
+        &self,
+        plan: &Plan,
+        time: Duration,
+        scale: impl Fn(&mut Sandbox),
+    ) -> Result<Option<Arc<Sandbox>>, CreateError> {
+        let end = tokio::time::Instant::now() + time.min(CLAIM);
+        let mut pause = Duration::from_millis(200);
+        while tokio::time::Instant::now() + pause < end {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(2));
+            let taken = self.claims.take(&plan.set, &plan.claiming, &scale).await;
+            if let Some(taken) = self.answered(plan, taken).await? {
+                return Ok(Some(taken));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn finish(
+        &self,
+        plan: &Plan,
+        sandbox: &Sandbox,
+        is_new: bool,
+    ) -> Result<Arc<Sandbox>, CreateError> {
+        let key = key(&sandbox.metadata);
+        let time = plan.options.ready_timeout.unwrap_or(READY).min(READY);
+        // A waiting sandbox is ready. Only a change of its pod has to be waited for.
+        let early = plan.resize.is_some_and(|resize| resize.early_return);
+        let ready = if is_new || (plan.resize.is_some() && !early) {
+            let generation = sandbox.metadata.generation.unwrap_or_default();
+            let ready = ready::wait(&self.watched, &key, generation, time).await;
+            ready.map_err(|error| CreateError::NotReady(error.to_string()))?
+        } else {
+            let known = self.watched.get(&key);
+            known.unwrap_or_else(|| Arc::new(sandbox.clone()))
+        };
+        if let Some(failed) = plan.resize.and_then(|resize| not_resized(&ready, resize)) {
+            return Err(CreateError::Driver(DriverError::CannotResize(failed)));
+        }
+        if let Some(init) = &plan.claiming.init {
+            let gone = || CreateError::NotReady(ready::describe(&ready));
+            let address = record::address(&ready).ok_or_else(gone)?;
+            self.initialize(&ready, address, init.clone()).await?;
+        }
+        Ok(ready)
+    }
+
+    /// Deletes a sandbox that did not become ready, or keeps it as the request says.
+    async fn clear(&self, plan: &Plan, sandbox: &Sandbox) {
+        let cleared = match plan.options.keep_failed {
+            None => self.delete(sandbox).await,
+            Some(keep) => {
+                let until = match keep {
+                    Keep::ForEver => None,
+                    Keep::For(_) => Some(kept_until(Time::now(), keep)),
+                };
+                let patch = serde_json::json!({
+                    "metadata": {"labels": {label::RESERVED_FAILED_SANDBOX: "true"}},
+                    "spec": {"shutdownTime": until, "pauseTime": null},
+                });
+                self.patch(&key(&sandbox.metadata), &patch).await.map(drop)
+            }
+        };
+        if let Err(error) = cleared {
+            let id = identity::sandbox_id(sandbox);
+            tracing::warn!(sandbox = %id, %error, "cannot clear a sandbox that failed");
+        }
+    }
+}
+
+/// The end of the time that a pause or a failure keeps a sandbox.
+pub(crate) fn kept_until(from: Time, keep: Keep) -> Time {
+    let keep = match keep {
+        Keep::ForEver => FOR_EVER,
+        Keep::For(time) => SignedDuration::try_from(time).unwrap_or(FOR_EVER),
+    };
+    from.checked_add(keep.min(FOR_EVER)).unwrap_or(Time::MAX)
+}
+
+fn target(resize: &ResizeCreated, before: MilliCpu) -> MilliCpu {
+    let before = shoal_core::resources::Resources {
+        cpu: before,
+        ..shoal_core::resources::Resources::default()
+    };
+    resize.limits(&before).cpu
+}
+
+/// Why a resize was given up. An absolute amount is a wish, as OpenKruise has it; a factor is a demand.
+fn not_resized(sandbox: &Sandbox, resize: ResizeCreated) -> Option<String> {
+    let update = sandbox.condition(condition::INPLACE_UPDATE)?;
+    let failed = update.status == "False" && update.reason == "Failed";
+    let demanded = matches!(resize.cpu, CpuTarget::Factor(_));
+    (failed && demanded).then(|| update.message.clone())
+}
+
+/// Refuses labels that the pod has from its template: policies and services may select pods by them.
+fn keep_pod_labels(set: &SandboxSet, labels: &Pairs) -> Result<(), CreateError> {
+    let of_pod = set.spec.template.as_ref();
+    let of_pod = of_pod.map(|template| &template.metadata.labels);
+    let taken = labels
+        .keys()
+        .find(|key| of_pod.is_some_and(|of_pod| of_pod.contains_key(*key)));
+    match taken {
+        Some(key) => Err(CreateError::InvalidOption(format!(
+            "metadata `label:{key}`: the template sets this label"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses what only a machine of its own can do.
+fn refuse_unserved(new: &SandboxRequest) -> Result<(), CreateError> {
+    let instead = "make a SandboxSet with it, and name that";
+    let asked = [
+        ("an image in a request", new.image.is_some()),
+        ("a runtime in a request", new.runtime.is_some()),
+        ("a working directory in a request", new.workdir.is_some()),
+        ("a default port in a request", new.port.is_some()),
+        ("memory in a request", new.resources.memory.is_some()),
+        ("processors in a request", new.resources.cpu.is_some()),
+        ("a disk in a request", new.resources.disk.is_some()),
+    ];
+    let network = &new.network;
+    let rules = &network.egress;
+    let rules = rules.allow.is_some() || rules.deny.is_some() || rules.dns_servers.is_some();
+    let isolated = network.allow_public_traffic == Some(false);
+    let of_network = [
+        ("a network rule in a request", rules),
+        ("a sandbox whose ports need a token", isolated),
+        (
+            "another host name for requests",
+            network.mask_request_host.is_some(),
+        ),
+    ];
+    if let Some((what, _)) = of_network.into_iter().find(|(_, asked)| *asked) {
+        let instead = "create a NetworkPolicy that selects its pods";
+        let absent = NotServed { what, instead };
+        return Err(CreateError::Sandbox(SandboxError::NotServed(absent)));
+    }
+    match asked.into_iter().find(|(_, asked)| *asked) {
+        Some((what, _)) => Err(CreateError::Sandbox(SandboxError::NotServed(NotServed {
+            what,
+            instead,
+        }))),
+        None => Ok(()),
+    }
+}
+
+/// The API server refused a sandbox, as for want of quota, or did not answer.
+fn refused(error: kube::Error) -> CreateError {
+    match failure::refusal(&error) {
+        Some(message) => CreateError::NotReady(message),
+        None => failure::store(&error).into(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shoal_core::network::RequestedNetwork;
+
+    use super::*;
+
+    fn request() -> SandboxRequest {
+        let Ok(template) = "code".parse::<shoal_core::template::TemplateRef>() else {
+            unreachable!("it is a name")
+        };
+        SandboxRequest::of(template)
+    }
+
+    #[test]
+    fn isolation_that_is_not_carried_out_is_refused() {
+        assert!(refuse_unserved(&request()).is_ok());
+        let mut ruled = request();
+        ruled.network.egress.deny = Some(vec!["8.8.8.8".parse().unwrap()]);
+        let mut private = request();
+        private.network = RequestedNetwork {
+            allow_public_traffic: Some(false),
+            ..RequestedNetwork::default()
+        };
+        let mut masked = request();
+        masked.network.mask_request_host = Some("localhost:${PORT}".parse().unwrap());
+        let mut large = request();
+        large.resources.memory = Some(shoal_core::resources::Mib(4096));
+        for (unserved, what) in [
+            (ruled, "network rule"),
+            (private, "ports need a token"),
+            (masked, "host name"),
+            (large, "memory"),
+        ] {
+            let error = refuse_unserved(&unserved).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn labels_of_the_template_cannot_be_replaced() {
+        let set: SandboxSet = serde_json::from_value(json!({
+            "metadata": {"name": "code"},
+            "spec": {"template": {"metadata": {"labels": {"app": "code"}}, "spec": {}}},
+        }))
+        .unwrap();
+        let labels = |key: &str| Pairs::from([(key.to_owned(), "x".to_owned())]);
+        assert!(keep_pod_labels(&set, &labels("tier")).is_ok());
+        let error = keep_pod_labels(&set, &labels("app"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("label:app"), "{error}");
+    }
+
+    #[test]
+    fn what_is_kept_for_ever_ends_in_a_hundred_years() {
+        let now: Time = "2026-01-02T03:04:05Z".parse().unwrap();
+        let forever = kept_until(now, Keep::ForEver).to_string();
+        assert!(forever.starts_with("2125-12"), "{forever}");
+        let hour = Keep::For(Duration::from_secs(3600));
+        assert_eq!(kept_until(now, hour).to_string(), "2026-01-02T04:04:05Z");
+        let longest = Keep::For(Duration::MAX);
+        assert_eq!(kept_until(now, longest), kept_until(now, Keep::ForEver));
+    }
+}

@@ -1,0 +1,245 @@
+//! What a cluster does with other means: builds and images, snapshots, and a catalogue. Each refusal names
+//! them; lists are empty.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use shoal_core::BoxFuture;
+use shoal_core::auth::{Principal, SandboxPermit};
+use shoal_core::build::{BuildLogEntry, BuildRecord, FilesHash, LogLevel, Plan};
+use shoal_core::id::{BuildId, SnapshotId, TeamId, TemplateId};
+use shoal_core::image::{Image, ImageError, ImageName, ProgressSink, RegistryAuth};
+use shoal_core::ports::NotServed;
+use shoal_core::ports::builds::{
+    BuildError, BuildRequest, Builds, BuiltinError, Upload, UploadError, Uploads,
+};
+use shoal_core::ports::catalogue::{
+    CatalogueError, CatalogueInForce, RefusedEdit, TemplateCatalogue,
+};
+use shoal_core::ports::installation::ImageStore;
+use shoal_core::ports::snapshots::{
+    NewSnapshot, SnapshotError, SnapshotFilter, Snapshots, TakeError,
+};
+use shoal_core::snapshot::SnapshotRecord;
+use shoal_core::store::StoreError;
+use shoal_core::template::{TemplateName, TemplateRef};
+
+const BUILD: NotServed = NotServed {
+    what: "the build of a template",
+    instead: "build an image, push it to a registry, and create a SandboxSet with it",
+};
+
+const IMAGES: NotServed = NotServed {
+    what: "an image store",
+    instead: "push images to a registry: nodes pull them",
+};
+
+const SNAPSHOTS: NotServed = NotServed {
+    what: "a snapshot",
+    instead: "keep files in volumes of the SandboxSet",
+};
+
+const CATALOGUE: NotServed = NotServed {
+    what: "a catalogue of templates",
+    instead: "create SandboxSets with kubectl",
+};
+
+/// All of them.
+pub(crate) struct Elsewhere;
+
+fn refuse<'a, T: Send + 'a, E: From<NotServed> + Send + 'a>(
+    what: NotServed,
+) -> BoxFuture<'a, Result<T, E>> {
+    Box::pin(std::future::ready(Err(what.into())))
+}
+
+impl Builds for Elsewhere {
+    fn announce<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: BuildRequest,
+    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, BuildError>> {
+        refuse(BUILD)
+    }
+
+    fn begin<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: BuildId,
+        _: Plan,
+    ) -> BoxFuture<'a, Result<(), BuildError>> {
+        refuse(BUILD)
+    }
+
+    fn cancel<'a>(&'a self, _: &'a Principal, _: BuildId) -> BoxFuture<'a, Result<(), BuildError>> {
+        refuse(BUILD)
+    }
+
+    fn build_builtin<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a TemplateName,
+        _: bool,
+    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, BuiltinError>> {
+        refuse(BUILD)
+    }
+
+    fn get<'a>(&'a self, _: &'a Principal, _: BuildId) -> BoxFuture<'a, Option<Arc<BuildRecord>>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn log(
+        &self,
+        _: BuildId,
+        _: LogLevel,
+    ) -> BoxFuture<'_, Result<Vec<BuildLogEntry>, StoreError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn of_template(&self, _: &TemplateId) -> Vec<Arc<BuildRecord>> {
+        Vec::new()
+    }
+
+    fn pending_templates(&self, _: &Principal) -> Vec<Arc<BuildRecord>> {
+        Vec::new()
+    }
+
+    fn pending_template(&self, _: &Principal, _: &TemplateRef) -> Option<Arc<BuildRecord>> {
+        None
+    }
+}
+
+impl Uploads for Elsewhere {
+    /// No signature is valid.
+    fn sign(&self, _: TeamId, _: &FilesHash, _: i64) -> String {
+        String::new()
+    }
+
+    fn is_signed(&self, _: TeamId, _: &FilesHash, _: i64, _: &str) -> bool {
+        false
+    }
+
+    fn has<'a>(&'a self, _: TeamId, _: &'a FilesHash) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(false))
+    }
+
+    fn max_bytes(&self) -> u64 {
+        0
+    }
+
+    fn begin<'a>(
+        &'a self,
+        _: TeamId,
+        _: &'a FilesHash,
+    ) -> BoxFuture<'a, Result<Box<dyn Upload>, UploadError>> {
+        refuse(BUILD)
+    }
+}
+
+impl ImageStore for Elsewhere {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Image>, ImageError>> {
+        refuse(IMAGES)
+    }
+
+    fn pull(
+        &self,
+        _: ImageName,
+        _: Option<RegistryAuth>,
+        _: Arc<dyn ProgressSink>,
+    ) -> BoxFuture<'_, Result<Image, ImageError>> {
+        refuse(IMAGES)
+    }
+
+    fn import(
+        &self,
+        _: PathBuf,
+        _: ImageName,
+        _: Arc<dyn ProgressSink>,
+    ) -> BoxFuture<'_, Result<Image, ImageError>> {
+        refuse(IMAGES)
+    }
+
+    fn remove<'a>(&'a self, _: &'a ImageName) -> BoxFuture<'a, Result<(), ImageError>> {
+        refuse(IMAGES)
+    }
+}
+
+impl Snapshots for Elsewhere {
+    fn take<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a SandboxPermit,
+        _: NewSnapshot,
+    ) -> BoxFuture<'a, Result<SnapshotRecord, TakeError>> {
+        Box::pin(std::future::ready(Err(TakeError::Sandbox(
+            SNAPSHOTS.into(),
+        ))))
+    }
+
+    fn list(&self, _: &Principal, _: &SnapshotFilter) -> Vec<Arc<SnapshotRecord>> {
+        Vec::new()
+    }
+
+    fn add_tags<'a>(
+        &'a self,
+        _: &'a Principal,
+        reference: &'a TemplateRef,
+        _: &'a [String],
+    ) -> BoxFuture<'a, Result<SnapshotId, SnapshotError>> {
+        missing(reference)
+    }
+
+    fn delete<'a>(
+        &'a self,
+        _: &'a Principal,
+        reference: &'a TemplateRef,
+    ) -> BoxFuture<'a, Result<(), SnapshotError>> {
+        missing(reference)
+    }
+
+    fn export<'a>(
+        &'a self,
+        _: &'a Principal,
+        reference: &'a TemplateRef,
+        _: PathBuf,
+    ) -> BoxFuture<'a, Result<u64, SnapshotError>> {
+        missing(reference)
+    }
+
+    fn import<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: PathBuf,
+        _: Option<TemplateRef>,
+        _: bool,
+    ) -> BoxFuture<'a, Result<SnapshotRecord, SnapshotError>> {
+        refuse(SNAPSHOTS)
+    }
+}
+
+/// There are no snapshots, so none has this name.
+fn missing<'a, T: Send + 'a>(
+    reference: &'a TemplateRef,
+) -> BoxFuture<'a, Result<T, SnapshotError>> {
+    Box::pin(std::future::ready(Err(SnapshotError::NotFound(
+        reference.clone(),
+    ))))
+}
+
+impl TemplateCatalogue for Elsewhere {
+    fn in_force(&self) -> Arc<CatalogueInForce> {
+        Arc::default()
+    }
+
+    fn refused_edit(&self) -> Option<RefusedEdit> {
+        None
+    }
+
+    fn replace<'a>(
+        &'a self,
+        _: &'a str,
+        _: Option<u64>,
+    ) -> BoxFuture<'a, Result<Arc<CatalogueInForce>, CatalogueError>> {
+        refuse(CATALOGUE)
+    }
+}

@@ -1,0 +1,156 @@
+//! What a pod template says about the sandboxes that are made from it.
+
+use serde_json::{Map, Value};
+use shoal_core::driver::Isolation;
+use shoal_core::image::ImageName;
+use shoal_core::quantity;
+use shoal_core::resources::{MilliCpu, Resources};
+use shoal_core::template::RuntimeName;
+use shoal_crds::parts::PodTemplate;
+
+/// The name of an image that is not known: the template is a reference that was not resolved.
+const UNKNOWN: &str = "unknown";
+
+/// The main container, which is the first.
+fn container(template: Option<&PodTemplate>) -> Option<&Map<String, Value>> {
+    template?
+        .spec
+        .get("containers")?
+        .as_array()?
+        .first()?
+        .as_object()
+}
+
+/// The image of the main container.
+pub(crate) fn image(template: Option<&PodTemplate>) -> ImageName {
+    let image = container(template).and_then(|container| container.get("image")?.as_str());
+    let Some(image) = image.and_then(|image| image.parse().ok()) else {
+        return unknown_image();
+    };
+    image
+}
+
+fn unknown_image() -> ImageName {
+    let Ok(unknown) = UNKNOWN.parse() else {
+        unreachable!("the name is valid")
+    };
+    unknown
+}
+
+/// The limits of the main container, its requests where it has no limits.
+pub(crate) fn resources(template: Option<&PodTemplate>) -> Resources {
+    let of = |name: &str| {
+        let resources = container(template)?.get("resources")?;
+        let limit = text(resources.get("limits"), name);
+        limit.or_else(|| text(resources.get("requests"), name))
+    };
+    let usual = Resources::default();
+    Resources {
+        cpu: of("cpu")
+            .and_then(|cpu| quantity::cpu(&cpu))
+            .unwrap_or(usual.cpu),
+        memory: of("memory")
+            .and_then(|memory| quantity::memory(&memory))
+            .unwrap_or(usual.memory),
+        disk: of("ephemeral-storage")
+            .and_then(|disk| quantity::memory(&disk))
+            .unwrap_or(usual.disk),
+        pids: usual.pids,
+    }
+}
+
+fn text(quantities: Option<&Value>, name: &str) -> Option<String> {
+    match quantities?.get(name)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// The processor time that the main container requests and is limited to.
+pub(crate) fn cpu(template: &PodTemplate) -> [Option<MilliCpu>; 2] {
+    ["requests", "limits"].map(|kind| {
+        let resources = container(Some(template))?.get("resources")?;
+        quantity::cpu(&text(resources.get(kind), "cpu")?)
+    })
+}
+
+/// Sets the processor time that the main container requests and is limited to, where it has such.
+pub(crate) fn set_cpu(template: &mut PodTemplate, cpu: [Option<MilliCpu>; 2]) {
+    let containers = template.spec.get_mut("containers");
+    let container = containers.and_then(|containers| containers.get_mut(0));
+    let Some(resources) = container.and_then(|container| container.get_mut("resources")) else {
+        return;
+    };
+    for (kind, cpu) in ["requests", "limits"].into_iter().zip(cpu) {
+        if let (Some(cpu), Some(known)) = (cpu, resources.get_mut(kind))
+            && known.get("cpu").is_some()
+        {
+            known["cpu"] = cpu.to_string().into();
+        }
+    }
+}
+
+/// The runtime class of the pod, or the name of the cluster's default.
+pub(crate) fn runtime(template: Option<&PodTemplate>) -> RuntimeName {
+    let class = template.and_then(|template| template.spec.get("runtimeClassName")?.as_str());
+    let class = class.and_then(|class| class.parse().ok());
+    class.unwrap_or_else(default_runtime)
+}
+
+/// What a runtime class isolates with, as far as its name says so: the handler is known to nodes only.
+pub(crate) fn isolation(runtime: &RuntimeName) -> Isolation {
+    match runtime.as_str() {
+        "gvisor" | "runsc" | "shoal" => Isolation::UserspaceKernel,
+        name if name.starts_with("kata") => Isolation::VirtualMachine,
+        _ => Isolation::Namespaces,
+    }
+}
+
+/// The runtime of pods that name none.
+pub(crate) fn default_runtime() -> RuntimeName {
+    let Ok(name) = "kubernetes".parse() else {
+        unreachable!("the name is valid")
+    };
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shoal_core::resources::Mib;
+
+    use super::*;
+
+    fn template(container: &Value) -> PodTemplate {
+        serde_json::from_value(json!({"spec": {
+            "runtimeClassName": "gvisor",
+            "containers": [container, {"name": "other", "image": "other"}],
+        }}))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_first_container_is_what_a_sandbox_has() {
+        let template = template(&json!({
+            "name": "main", "image": "registry.example/app:1",
+            "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}, "limits": {"cpu": 2}},
+        }));
+        assert_eq!(image(Some(&template)).to_string(), "registry.example/app:1");
+        let resources = resources(Some(&template));
+        assert_eq!((resources.cpu, resources.memory), (MilliCpu(2000), Mib(64)));
+        assert_eq!(runtime(Some(&template)).as_str(), "gvisor");
+        assert_eq!(runtime(None).as_str(), "kubernetes");
+        assert_eq!(image(None), unknown_image());
+    }
+
+    #[test]
+    fn only_processor_time_that_is_there_changes() {
+        let mut template = template(&json!({
+            "name": "main", "resources": {"requests": {"cpu": "250m"}, "limits": {"memory": "1Gi"}},
+        }));
+        assert_eq!(cpu(&template), [Some(MilliCpu(250)), None]);
+        set_cpu(&mut template, [Some(MilliCpu(500)), Some(MilliCpu(900))]);
+        assert_eq!(cpu(&template), [Some(MilliCpu(500)), None]);
+    }
+}

@@ -1,0 +1,114 @@
+//! Warm pools: the SandboxSets, and the sandboxes that wait in them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp as Time;
+use shoal_core::BoxFuture;
+use shoal_core::catalogue::EntryName;
+use shoal_core::clock::Timestamp;
+use shoal_core::ports::pools::{MemberView, PoolView, Pools as PoolsPort};
+use shoal_crds::kruise::names::condition;
+use shoal_crds::kruise::{Sandbox, SandboxSet, SandboxState};
+
+use crate::claim::pool_index;
+use crate::identity::{key, sandbox_id};
+use crate::sandboxes::Sandboxes;
+use crate::watched::Watched;
+
+/// The pools of all namespaces.
+pub(crate) struct Pools {
+    pub(crate) sets: Arc<Watched<SandboxSet>>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+}
+
+impl Pools {
+    fn waiting(&self, set: &SandboxSet) -> Vec<Arc<Sandbox>> {
+        let (namespace, name) = key(&set.metadata);
+        let index = pool_index(&namespace, &name);
+        self.sandboxes.watched.find_all(&index)
+    }
+
+    /// Names with dots, which the port does not have, are left out.
+    fn view(&self, set: &SandboxSet) -> Option<PoolView> {
+        let (_, name) = key(&set.metadata);
+        let now = Time::now();
+        let mut view = PoolView {
+            template: EntryName::try_from(name).ok()?,
+            size: usize::try_from(set.spec.replicas).unwrap_or_default(),
+            ready: 0,
+            starting: 0,
+            claimed: 0,
+            misses: 0,
+            fault: None,
+        };
+        for sandbox in self.waiting(set) {
+            match SandboxState::of(&sandbox, now).0 {
+                SandboxState::Available => view.ready += 1,
+                SandboxState::Creating => view.starting += 1,
+                _ => {}
+            }
+        }
+        Some(view)
+    }
+}
+
+fn member(sandbox: &Sandbox) -> MemberView {
+    let at = |millis: i64| Timestamp::from_unix_millis(millis);
+    let created = sandbox.metadata.creation_timestamp.as_ref();
+    let ready = sandbox.condition(condition::READY);
+    let ready = ready.filter(|ready| ready.status == "True");
+    MemberView {
+        id: sandbox_id(sandbox),
+        since: at(created.map_or(0, |time| time.0.as_millisecond())),
+        ready: ready.map(|ready| at(ready.last_transition_time.0.as_millisecond())),
+    }
+}
+
+impl PoolsPort for Pools {
+    fn list(&self) -> BoxFuture<'_, Vec<PoolView>> {
+        Box::pin(async move {
+            let mut sets = self.sets.filter(|_| true);
+            sets.sort_by_key(|set| key(&set.metadata));
+            sets.iter().filter_map(|set| self.view(set)).collect()
+        })
+    }
+
+    fn members<'a>(&'a self, template: &'a str) -> BoxFuture<'a, Option<Vec<MemberView>>> {
+        Box::pin(async move {
+            let named = |set: &SandboxSet| set.metadata.name.as_deref() == Some(template);
+            let sets = self.sets.filter(named);
+            if sets.is_empty() {
+                return None;
+            }
+            let waiting = sets.iter().flat_map(|set| self.waiting(set));
+            let mut members: Vec<_> = waiting.map(|sandbox| member(&sandbox)).collect();
+            members.sort_by_key(|member| (member.ready.is_none(), member.since));
+            Some(members)
+        })
+    }
+
+    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<usize>> {
+        Box::pin(async move {
+            let named = |set: &SandboxSet| set.metadata.name.as_deref() == Some(name);
+            let sets = self.sets.filter(named);
+            let mut doomed: Vec<_> = sets.iter().flat_map(|set| self.waiting(set)).collect();
+            if sets.is_empty() {
+                let waits =
+                    |sandbox: &Sandbox| sandbox.is_pooled() && sandbox_id(sandbox).as_str() == name;
+                doomed = self.sandboxes.watched.filter(waits);
+                if doomed.is_empty() {
+                    return None;
+                }
+            }
+            let mut removed = 0;
+            for sandbox in doomed {
+                // One that is claimed meanwhile has another resource version, and stays.
+                match self.sandboxes.delete_unchanged(&sandbox).await {
+                    Ok(deleted) => removed += usize::from(deleted),
+                    Err(error) => tracing::warn!(%error, "cannot remove a member of a pool"),
+                }
+            }
+            Some(removed)
+        })
+    }
+}

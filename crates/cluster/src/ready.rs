@@ -1,0 +1,111 @@
+//! Waiting for a sandbox to be ready.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp as Time;
+use shoal_crds::kruise::names::{condition, reason};
+use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxState};
+
+use crate::identity::Key;
+use crate::record;
+use crate::watched::Watched;
+
+/// Why a sandbox is not ready.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotReady {
+    /// It never will be.
+    #[error("{0}")]
+    Failed(String),
+    /// It was deleted meanwhile.
+    #[error("it was deleted")]
+    Gone,
+    /// The time is over.
+    #[error("not within {} s: {state}", .time.as_secs())]
+    TooSlow {
+        /// The time.
+        time: Duration,
+        /// What it waits for, as far as its status says.
+        state: String,
+    },
+}
+
+/// What a look at a sandbox says.
+enum Look {
+    Ready,
+    Waiting,
+    Never(NotReady),
+}
+
+/// Waits until a sandbox is ready, at this generation or a later one.
+///
+/// # Errors
+/// See [`NotReady`].
+pub(crate) async fn wait(
+    sandboxes: &Watched<Sandbox>,
+    key: &Key,
+    generation: i64,
+    time: Duration,
+) -> Result<Arc<Sandbox>, NotReady> {
+    let found = sandboxes.wait_for(key, time, || {
+        let Some(sandbox) = sandboxes.get(key) else {
+            return Some(Err(NotReady::Gone));
+        };
+        match look(&sandbox, generation, Time::now()) {
+            Look::Ready => Some(Ok(sandbox)),
+            Look::Waiting => None,
+            Look::Never(never) => Some(Err(never)),
+        }
+    });
+    found.await.unwrap_or_else(|| {
+        let sandbox = sandboxes.get(key);
+        Err(NotReady::TooSlow {
+            time,
+            state: sandbox.map_or_else(String::new, |sandbox| describe(&sandbox)),
+        })
+    })
+}
+
+fn look(sandbox: &Sandbox, generation: i64, now: Time) -> Look {
+    let status = sandbox.status.clone().unwrap_or_default();
+    if sandbox.metadata.deletion_timestamp.is_some() {
+        return Look::Never(NotReady::Gone);
+    }
+    let ready = sandbox.condition(condition::READY);
+    if let Some(ready) = ready.filter(|ready| ready.reason == reason::START_CONTAINER_FAILED) {
+        return Look::Never(NotReady::Failed(ready.message.clone()));
+    }
+    match status.phase {
+        Some(SandboxPhase::Failed | SandboxPhase::Succeeded) => {
+            return Look::Never(NotReady::Failed(describe(sandbox)));
+        }
+        _ if status.observed_generation < generation => return Look::Waiting,
+        _ => {}
+    }
+    let resizes = sandbox.condition(condition::INPLACE_UPDATE);
+    let updating = resizes.is_some_and(|update| update.reason == reason::INPLACE_UPDATING);
+    let runs = SandboxState::of(sandbox, now).0 == SandboxState::Running;
+    if runs && !updating && record::address(sandbox).is_some() {
+        Look::Ready
+    } else {
+        Look::Waiting
+    }
+}
+
+/// What a sandbox waits for.
+pub(crate) fn describe(sandbox: &Sandbox) -> String {
+    let status = sandbox.status.clone().unwrap_or_default();
+    let phase = status.phase.unwrap_or_default().as_str();
+    let ready = sandbox.condition(condition::READY);
+    let said = ready.map_or("", |ready| ready.message.as_str());
+    let said = if said.is_empty() {
+        status.message.as_str()
+    } else {
+        said
+    };
+    if said.is_empty() {
+        format!("it is {phase}")
+    } else {
+        format!("it is {phase}: {said}")
+    }
+}

@@ -1,0 +1,409 @@
+//! A custom resource as the record that the API layer reads.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::Timestamp as Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
+use shoal_core::auth::Token;
+use shoal_core::clock::Timestamp;
+use shoal_core::driver::{Origin, Phases, StartReport};
+use shoal_core::network::{Egress, NetworkPolicy, RequestedNetwork};
+use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec, TokenSalts};
+use shoal_core::snapshot::{Contents, Saved};
+use shoal_core::state::{FailReason, KillReason, State};
+use shoal_crds::kruise::names::{annotation, condition, content, is_reserved, label};
+use shoal_crds::kruise::{InitRequest, Sandbox, SandboxPhase, SandboxState};
+use shoal_crds::parts::Pairs;
+
+use crate::{identity, pod};
+
+/// The metadata key with the namespace and the name of the custom resource.
+const SANDBOX_RESOURCE: &str = "e2b.agents.kruise.io/sandbox-resource";
+
+/// Deadlines further away than this are none: those who pause for ever write a hundred years.
+const FOR_EVER: Duration = Duration::from_secs(50 * 365 * 24 * 3600);
+
+/// The record of a sandbox.
+pub(crate) fn of(sandbox: &Sandbox, now: Time) -> SandboxRecord {
+    let (namespace, name) = identity::key(&sandbox.metadata);
+    let created = claimed_at(sandbox);
+    let status = sandbox.status.clone().unwrap_or_default();
+    let pod = &status.pod_info;
+    let address = address(sandbox);
+    let deadline = sandbox.spec.pause_time.as_ref();
+    let deadline = deadline.or(sandbox.spec.shutdown_time.as_ref()).map(at);
+    SandboxRecord {
+        id: identity::sandbox_id(sandbox),
+        team: identity::team(&namespace),
+        execution: identity::execution(&pod.pod_uid, &pod.pod_ip),
+        spec: spec(sandbox, &namespace, &name, created, deadline),
+        state: state(sandbox, now),
+        created_at: created,
+        started_at: created,
+        deadline: deadline.unwrap_or(created),
+        since: created,
+        report: address.map(|address| report(sandbox, address)),
+        resizing: is_resizing(sandbox),
+        aim: None,
+        tokens: TokenSalts::default(),
+        idempotency: None,
+    }
+}
+
+fn spec(
+    sandbox: &Sandbox,
+    namespace: &str,
+    name: &str,
+    created: Timestamp,
+    deadline: Option<Timestamp>,
+) -> SandboxSpec {
+    let template = sandbox.spec.template.as_ref();
+    let labels = sandbox.metadata.labels.as_ref();
+    let template_name = labels.and_then(|labels| labels.get(label::SANDBOX_TEMPLATE));
+    let template_name = template_name.map_or(name, String::as_str);
+    SandboxSpec {
+        template: identity::template(namespace, template_name),
+        template_name: Some(template_name.to_owned()),
+        template_key: Some(template_name.to_owned()),
+        image: pod::image(template),
+        runtime: Some(pod::runtime(template)),
+        runtime_from_operator: true,
+        resources: pod::resources(template),
+        user: String::new(),
+        workdir: None,
+        env: InitRequest::of(sandbox).unwrap_or_default().env_vars,
+        metadata: metadata(sandbox, namespace, name),
+        lifecycle: lifecycle(sandbox, created, deadline),
+        network: network(sandbox),
+        template_network: RequestedNetwork::default(),
+        secure: access_token(sandbox).is_some(),
+        persistent: contents(sandbox),
+        cpu_ceiling: pod::resources(template).cpu,
+        snapshot: None,
+        start: None,
+        start_env: BTreeMap::new(),
+        purpose: Purpose::Use,
+        port: None,
+    }
+}
+
+fn lifecycle(sandbox: &Sandbox, created: Timestamp, deadline: Option<Timestamp>) -> Lifecycle {
+    let pauses = sandbox.spec.pause_time.is_some();
+    let left = deadline.map(|deadline| deadline.since(created));
+    Lifecycle {
+        timeout: left.unwrap_or_default(),
+        on_timeout: if pauses {
+            OnTimeout::Pause
+        } else {
+            OnTimeout::Kill
+        },
+        auto_resume: false,
+        keep_memory: contents(sandbox).has_memory(),
+        endless: left.is_none_or(|left| left > FOR_EVER),
+    }
+}
+
+/// Labels and annotations, but for reserved ones and those of Kubernetes' own tools.
+fn metadata(sandbox: &Sandbox, namespace: &str, name: &str) -> BTreeMap<String, String> {
+    let own = |key: &&String| {
+        !is_reserved(key)
+            && !key.starts_with("kubectl.kubernetes.io/")
+            && !key.starts_with("sandbox.agents.kruise.io/")
+    };
+    let pairs = [&sandbox.metadata.labels, &sandbox.metadata.annotations];
+    let pairs = pairs.into_iter().flatten().flat_map(Pairs::iter);
+    let mut metadata: BTreeMap<String, String> = pairs
+        .filter(|(key, _)| own(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    metadata.insert(SANDBOX_RESOURCE.to_owned(), format!("{namespace}/{name}"));
+    if annotated(sandbox, annotation::RETURN_SANDBOX_IP) == Some("true") {
+        metadata.insert(annotation::RETURN_SANDBOX_IP.to_owned(), "true".to_owned());
+    }
+    metadata
+}
+
+fn network(sandbox: &Sandbox) -> NetworkPolicy {
+    let labels = sandbox.metadata.labels.as_ref();
+    let internet = labels.and_then(|labels| labels.get(label::ALLOW_INTERNET_ACCESS));
+    NetworkPolicy {
+        egress: Egress {
+            internet: internet.map(|value| value == "true"),
+            ..Egress::default()
+        },
+        ..NetworkPolicy::default()
+    }
+}
+
+fn contents(sandbox: &Sandbox) -> Contents {
+    let memory = sandbox
+        .spec
+        .persistent_contents
+        .iter()
+        .any(|kept| kept == content::MEMORY);
+    Contents::with_memory(memory)
+}
+
+/// The state, in the words of the ports.
+fn state(sandbox: &Sandbox, now: Time) -> State {
+    let (state, reason) = SandboxState::of(sandbox, now);
+    let phase = sandbox.status.as_ref().and_then(|status| status.phase);
+    match (state, phase) {
+        (SandboxState::Creating | SandboxState::Available, _) => State::Creating,
+        (SandboxState::Running, _) => State::Running,
+        (SandboxState::Paused, Some(SandboxPhase::Resuming)) => State::Resuming(saved(sandbox)),
+        (SandboxState::Paused, _) if !sandbox.spec.paused => State::Resuming(saved(sandbox)),
+        (SandboxState::Paused, _) if sandbox.holds(condition::SANDBOX_PAUSED) => {
+            State::Paused(saved(sandbox))
+        }
+        (SandboxState::Paused, _) => State::Pausing,
+        (SandboxState::Dead, _) if reason == "ResourceDeleted" => {
+            State::Terminating(KillReason::Requested)
+        }
+        (SandboxState::Dead, _) if reason == "ShutdownTimeReached" => {
+            State::Terminating(KillReason::TimedOut)
+        }
+        // Its pod is not ready: it may be again, as after a restart of a container.
+        (SandboxState::Dead, Some(SandboxPhase::Running)) => State::Running,
+        (SandboxState::Dead, Some(SandboxPhase::Succeeded)) => State::Failed(FailReason::Exited),
+        (SandboxState::Dead, _) => State::Failed(FailReason::Vanished),
+    }
+}
+
+/// What a paused sandbox has kept.
+fn saved(sandbox: &Sandbox) -> Saved {
+    Saved {
+        contents: contents(sandbox),
+        runtime: pod::runtime(sandbox.spec.template.as_ref()),
+        freeze: Duration::ZERO,
+        memory_bytes: 0,
+        file_bytes: 0,
+        copied: String::new(),
+    }
+}
+
+fn report(sandbox: &Sandbox, address: IpAddr) -> StartReport {
+    let labels = sandbox.metadata.labels.as_ref();
+    let pooled = labels.is_some_and(|labels| labels.contains_key(label::SANDBOX_POOL));
+    let template = sandbox.spec.template.as_ref();
+    let runtime = pod::runtime(template);
+    StartReport {
+        isolation: pod::isolation(&runtime),
+        runtime,
+        origin: if pooled { Origin::Pooled } else { Origin::Cold },
+        phases: Phases::default(),
+        address,
+        envd_version: String::new(),
+    }
+}
+
+/// When the sandbox was claimed, or else created.
+fn claimed_at(sandbox: &Sandbox) -> Timestamp {
+    let claimed = annotated(sandbox, annotation::CLAIM_TIMESTAMP);
+    let claimed = claimed.and_then(Timestamp::parse_rfc3339);
+    let created = sandbox.metadata.creation_timestamp.as_ref().map(at);
+    claimed.or(created).unwrap_or_default()
+}
+
+fn at(time: &MetaTime) -> Timestamp {
+    Timestamp::from_unix_millis(time.0.as_millisecond())
+}
+
+/// The address of the pod of a sandbox.
+pub(crate) fn address(sandbox: &Sandbox) -> Option<IpAddr> {
+    let address: IpAddr = sandbox.status.as_ref()?.sandbox_ip.parse().ok()?;
+    let address = address.to_canonical();
+    // A status is not trusted to name an address of the server's own machine.
+    let own = address.is_loopback() || address.is_unspecified() || address.is_multicast();
+    (!own && !is_link_local(address)).then_some(address)
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+/// The token that the daemon inside requires.
+pub(crate) fn access_token(sandbox: &Sandbox) -> Option<Token> {
+    let text = annotated(sandbox, annotation::RUNTIME_ACCESS_TOKEN)
+        .or_else(|| annotated(sandbox, annotation::ENVD_ACCESS_TOKEN))?;
+    serde_json::from_value(text.into()).ok()
+}
+
+/// An annotation.
+pub(crate) fn annotated<'a>(sandbox: &'a Sandbox, key: &str) -> Option<&'a str> {
+    let annotations = sandbox.metadata.annotations.as_ref()?;
+    Some(annotations.get(key)?.as_str()).filter(|value| !value.is_empty())
+}
+
+/// Whether users see the sandbox: it is claimed, or was made by hand outside of a pool.
+pub(crate) fn is_claimed(sandbox: &Sandbox) -> bool {
+    let label = |key: &str| {
+        sandbox
+            .metadata
+            .labels
+            .as_ref()?
+            .get(key)
+            .map(String::as_str)
+    };
+    !sandbox.is_pooled()
+        && label(label::SANDBOX_CLAIMED) != Some("false")
+        && label(label::RESERVED_FAILED_SANDBOX) != Some("true")
+}
+
+fn is_resizing(sandbox: &Sandbox) -> bool {
+    let update = sandbox.condition(condition::INPLACE_UPDATE);
+    update.is_some_and(|update| update.reason == "InplaceUpdating")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW: &str = "2026-01-02T03:04:05Z";
+
+    fn record(change: &Value) -> SandboxRecord {
+        of(&sandbox(change), NOW.parse().unwrap())
+    }
+
+    fn sandbox(change: &Value) -> Sandbox {
+        let mut object = json!({
+            "metadata": {
+                "name": "s", "namespace": "team", "uid": "u",
+                "labels": {"agents.kruise.io/sandbox-template": "code", "tier": "gold"},
+                "annotations": {
+                    "purpose": "test",
+                    "agents.kruise.io/claim-timestamp": NOW,
+                    "agents.kruise.io/runtime-access-token": "secret",
+                    "agents.kruise.io/init-runtime-request": "{\"envVars\":{\"A\":\"b\"}}",
+                },
+            },
+            "spec": {
+                "shutdownTime": "2026-01-02T03:09:05Z",
+                "template": {"spec": {"containers": [{"name": "m", "image": "i"}]}},
+            },
+            "status": {
+                "phase": "Running", "sandboxIp": "10.0.0.7",
+                "conditions": [condition("Ready", "True")],
+            },
+        });
+        merge(&mut object, change);
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn merge(into: &mut Value, change: &Value) {
+        match (into, change) {
+            (Value::Object(into), Value::Object(change)) => {
+                for (key, value) in change {
+                    merge(into.entry(key.clone()).or_insert(Value::Null), value);
+                }
+            }
+            (into, change) => *into = change.clone(),
+        }
+    }
+
+    fn condition(kind: &str, status: &str) -> Value {
+        json!({"type": kind, "status": status, "reason": "R", "message": "", "lastTransitionTime": NOW})
+    }
+
+    #[test]
+    fn a_claimed_sandbox_is_what_its_claim_wrote() {
+        let record = record(&json!({}));
+        assert_eq!(record.state, State::Running);
+        assert_eq!(record.spec.template_key.as_deref(), Some("code"));
+        assert_eq!(record.spec.env["A"], "b");
+        assert_eq!(record.created_at.to_string(), "2026-01-02T03:04:05Z");
+        assert_eq!(
+            record.ends_at().unwrap().to_string(),
+            "2026-01-02T03:09:05Z"
+        );
+        assert_eq!(record.spec.lifecycle.timeout, Duration::from_secs(300));
+        assert_eq!(record.spec.lifecycle.on_timeout, OnTimeout::Kill);
+        let expected = json!({
+            "tier": "gold", "purpose": "test",
+            "e2b.agents.kruise.io/sandbox-resource": "team/s",
+        });
+        assert_eq!(json!(record.spec.metadata), expected);
+        assert!(record.spec.secure);
+    }
+
+    #[test]
+    fn a_deadline_of_a_hundred_years_is_none() {
+        let forever = json!({"spec": {"shutdownTime": "2126-01-02T03:04:05Z"}});
+        assert_eq!(record(&forever).ends_at(), None);
+        let none = json!({"spec": {"shutdownTime": null}});
+        assert_eq!(record(&none).ends_at(), None);
+        // A sandbox that pauses ends its run then, whenever it is deleted.
+        let pauses = json!({"spec": {
+            "pauseTime": "2026-01-02T03:05:05Z", "shutdownTime": "2126-01-02T03:05:05Z",
+        }});
+        let record = record(&pauses);
+        assert_eq!(record.spec.lifecycle.on_timeout, OnTimeout::Pause);
+        assert_eq!(
+            record.ends_at().unwrap().to_string(),
+            "2026-01-02T03:05:05Z"
+        );
+    }
+
+    #[test]
+    fn each_phase_is_a_state() {
+        let phase = |phase: &str, paused: bool, done: &str| {
+            let conditions = json!([
+                condition("Ready", "False"),
+                condition("SandboxPaused", done)
+            ]);
+            let change = json!({
+                "spec": {"paused": paused},
+                "status": {"phase": phase, "conditions": conditions},
+            });
+            record(&change).state.kind().to_string()
+        };
+        assert_eq!(phase("Pending", false, "False"), "creating");
+        assert_eq!(phase("Running", true, "False"), "pausing");
+        assert_eq!(phase("Paused", true, "False"), "pausing");
+        assert_eq!(phase("Paused", true, "True"), "paused");
+        assert_eq!(phase("Paused", false, "True"), "resuming");
+        assert_eq!(phase("Resuming", false, "False"), "resuming");
+        assert_eq!(phase("Failed", false, "False"), "failed");
+        assert_eq!(phase("Succeeded", false, "False"), "failed");
+        let expired = json!({"spec": {"shutdownTime": NOW}});
+        assert_eq!(record(&expired).state.kind().to_string(), "terminating");
+    }
+
+    #[test]
+    fn a_status_cannot_name_an_address_of_the_server() {
+        for (address, usable) in [
+            ("10.0.0.7", true),
+            ("fd00::7", true),
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("::ffff:127.0.0.1", false),
+            ("0.0.0.0", false),
+            ("169.254.169.254", false),
+            ("fe80::1", false),
+            ("224.0.0.1", false),
+            ("", false),
+        ] {
+            let sandbox = sandbox(&json!({"status": {"sandboxIp": address}}));
+            assert_eq!(super::address(&sandbox).is_some(), usable, "{address}");
+        }
+    }
+
+    #[test]
+    fn members_of_pools_and_kept_failures_are_hidden() {
+        assert!(is_claimed(&sandbox(&json!({}))));
+        for (key, value) in [
+            ("agents.kruise.io/sandbox-claimed", "false"),
+            ("agents.kruise.io/reserved-failed-sandbox", "true"),
+        ] {
+            let hidden = sandbox(&json!({"metadata": {"labels": {key: value}}}));
+            assert!(!is_claimed(&hidden), "{key}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The routing table: addresses of pods, from the watch.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp as Time;
+use shoal_core::BoxFuture;
+use shoal_core::auth::{Token, TokenSeed};
+use shoal_core::id::{KeyId, SandboxId};
+use shoal_core::ports::sandboxes::SandboxError;
+use shoal_core::routes::{
+    Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable, WakeAuth,
+};
+use shoal_core::sandbox::DEFAULT_PORT;
+use shoal_core::state::StateKind;
+use shoal_crds::kruise::Sandbox;
+
+use crate::identity::{self, key};
+use crate::keys::Keys;
+use crate::sandboxes::Sandboxes;
+use crate::{pod, record};
+
+/// The annotation of a sandbox that traffic resumes.
+pub(crate) const WAKE_ON_TRAFFIC: &str = "agents.kruise.io/wake-on-traffic";
+
+/// The timeout of a sandbox that traffic has resumed.
+const WOKEN: Duration = Duration::from_secs(300);
+
+/// The routes to all sandboxes.
+pub(crate) struct Routes {
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) keys: Arc<Keys>,
+}
+
+impl Routes {
+    fn route(sandbox: &Sandbox, address: IpAddr) -> Route {
+        let (namespace, _) = key(&sandbox.metadata);
+        let status = sandbox.status.clone().unwrap_or_default();
+        let id = identity::sandbox_id(sandbox);
+        let token = record::access_token(sandbox);
+        Route {
+            team: identity::team(&namespace),
+            execution: identity::execution(&status.pod_info.pod_uid, &status.sandbox_ip),
+            runtime: pod::runtime(sandbox.spec.template.as_ref()),
+            address,
+            // Without a token of its own the daemon takes none either; this one opens nothing.
+            guest_token: token.clone().unwrap_or_else(|| useless(&id)),
+            envd_access_token: token,
+            traffic_access_token: None,
+            mask_request_host: None,
+            sandbox: id,
+        }
+    }
+
+    fn running(&self, id: &SandboxId) -> Option<Arc<Route>> {
+        match self.lookup(id) {
+            Lookup::Running(route) => Some(route),
+            _ => None,
+        }
+    }
+
+    async fn authorize(
+        &self,
+        name: &str,
+        credential: Credential,
+    ) -> Result<Authorized, NotAuthorized> {
+        // Sandboxes have no traffic tokens here.
+        let Credential::Key(api_key) = credential else {
+            return Err(NotAuthorized::Unproven);
+        };
+        let principal = self.keys.holder(&api_key).ok_or(NotAuthorized::Unproven)?;
+        let by_id = name.parse().ok().and_then(|id| self.sandboxes.visible(&id));
+        let by_name = || {
+            let named = (principal.slug.to_string(), name.to_owned());
+            let named = self.sandboxes.watched.get(&named);
+            named.filter(|sandbox| record::is_claimed(sandbox))
+        };
+        let found = by_id.or_else(by_name).ok_or(NotAuthorized::NotFound)?;
+        if found.metadata.namespace.as_deref() != Some(principal.slug.as_str()) {
+            return Err(NotAuthorized::NotFound);
+        }
+        Ok(Authorized {
+            sandbox: identity::sandbox_id(&found),
+            port: DEFAULT_PORT,
+            key: Some(principal.key),
+        })
+    }
+}
+
+fn useless(id: &SandboxId) -> Token {
+    TokenSeed::new([0; 32]).envd_access_token(id)
+}
+
+impl RouteTable for Routes {
+    fn lookup(&self, id: &SandboxId) -> Lookup {
+        let Some(sandbox) = self.sandboxes.visible(id) else {
+            return Lookup::Unknown;
+        };
+        let state = record::of(&sandbox, Time::now()).state;
+        match (state.kind(), record::address(&sandbox)) {
+            (StateKind::Running, Some(address)) => {
+                Lookup::Running(Arc::new(Self::route(&sandbox, address)))
+            }
+            (StateKind::Paused, _) => {
+                if record::annotated(&sandbox, WAKE_ON_TRAFFIC) == Some("true") {
+                    Lookup::Resumable(WakeAuth {
+                        envd_access_token: record::access_token(&sandbox),
+                        traffic_access_token: None,
+                    })
+                } else {
+                    Lookup::Paused
+                }
+            }
+            (
+                StateKind::Creating
+                | StateKind::Pausing
+                | StateKind::Resuming
+                | StateKind::Running
+                | StateKind::Snapshotting,
+                _,
+            ) => Lookup::Busy,
+            (StateKind::Failed | StateKind::Terminating | StateKind::Terminated, _) => {
+                Lookup::Unknown
+            }
+        }
+    }
+
+    fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {
+        let (sandboxes, keys, id) = (self.sandboxes.clone(), self.keys.clone(), id.clone());
+        Box::pin(async move {
+            let sandbox = sandboxes.visible(&id).ok_or(NotResumed::Gone)?;
+            // Only the write that changes `paused` resumes it; the others wait for the same pod.
+            let (resuming, of) = (sandboxes.clone(), key(&sandbox.metadata));
+            let resumed = tokio::spawn(async move { resuming.resume_one(&of, WOKEN).await });
+            let resumed = resumed.await;
+            let resumed = resumed.map_err(|error| NotResumed::Failed(error.to_string()))?;
+            resumed.map_err(|error| match error {
+                SandboxError::NotFound(_) => NotResumed::Gone,
+                SandboxError::Full(full) => NotResumed::Full(full.to_string()),
+                error => NotResumed::Failed(error.to_string()),
+            })?;
+            let routes = Self { sandboxes, keys };
+            routes.running(&id).ok_or(NotResumed::Gone)
+        })
+    }
+
+    fn admit(
+        &self,
+        name: &str,
+        credential: Credential,
+    ) -> BoxFuture<'static, Result<Authorized, NotAuthorized>> {
+        let routes = Self {
+            sandboxes: self.sandboxes.clone(),
+            keys: self.keys.clone(),
+        };
+        let name = name.to_owned();
+        Box::pin(async move { routes.authorize(&name, credential).await })
+    }
+
+    fn current(&self) -> Vec<Arc<Route>> {
+        let sandboxes = self.sandboxes.watched.filter(record::is_claimed);
+        let routes = sandboxes.iter().filter_map(|sandbox| {
+            let address = record::address(sandbox)?;
+            Some(Arc::new(Self::route(sandbox, address)))
+        });
+        routes.collect()
+    }
+
+    fn ended(&self, route: &Route) -> BoxFuture<'static, ()> {
+        let Some(sandbox) = self.sandboxes.visible(&route.sandbox) else {
+            return Box::pin(std::future::ready(()));
+        };
+        let routes = Self {
+            sandboxes: self.sandboxes.clone(),
+            keys: self.keys.clone(),
+        };
+        let (key, route) = (key(&sandbox.metadata), route.clone());
+        Box::pin(async move {
+            let over = || {
+                let now = routes.running(&route.sandbox);
+                let same = now.is_some_and(|now| {
+                    now.execution == route.execution
+                        && now.envd_access_token == route.envd_access_token
+                });
+                (!same).then_some(())
+            };
+            routes.sandboxes.watched.wait(&key, over).await;
+        })
+    }
+
+    fn key_deleted(&self, key: KeyId) -> BoxFuture<'static, ()> {
+        Box::pin(self.keys.lifetime(key))
+    }
+}

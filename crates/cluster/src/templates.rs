@@ -1,0 +1,207 @@
+//! Templates: the SandboxSets of a namespace.
+
+use std::sync::Arc;
+
+use shoal_core::BoxFuture;
+use shoal_core::auth::Principal;
+use shoal_core::clock::Timestamp;
+use shoal_core::id::{BuildId, TemplateId};
+use shoal_core::image::ImageName;
+use shoal_core::ports::NotServed;
+use shoal_core::ports::create::CreateError;
+use shoal_core::ports::resolve::{Explained, Resolved};
+use shoal_core::ports::templates::{
+    CreateTemplateError, Starts, TagError, TemplateError, TemplateRequest,
+    Templates as TemplatesPort,
+};
+use shoal_core::template::{Template, TemplateKey, TemplateRef};
+use shoal_crds::kruise::SandboxSet;
+
+use crate::identity::{self, key};
+use crate::pod;
+use crate::watched::Watched;
+
+/// What to use instead of a template's own API.
+const SETS: &str = "templates are SandboxSets here: create and change them with kubectl";
+
+/// The templates of all namespaces.
+pub(crate) struct Templates {
+    sets: Arc<Watched<SandboxSet>>,
+}
+
+/// The other name of a SandboxSet: its id as a template.
+pub(crate) fn index(set: &SandboxSet) -> Vec<String> {
+    let (namespace, name) = key(&set.metadata);
+    vec![identity::template(&namespace, &name).to_string()]
+}
+
+impl Templates {
+    /// The templates that these sets are.
+    pub(crate) fn new(sets: Arc<Watched<SandboxSet>>) -> Self {
+        Self { sets }
+    }
+
+    /// The set with this name, or this id as a template, in the namespace of the caller.
+    pub(crate) fn set(&self, principal: &Principal, text: &str) -> Option<Arc<SandboxSet>> {
+        let namespace = principal.slug.as_str();
+        let name = match text.split_once('/') {
+            Some((of, name)) if of == namespace => name,
+            Some(_) => return None,
+            None => text,
+        };
+        // A set has one version at a time, which the default tag means.
+        let name = name.strip_suffix(":default").unwrap_or(name);
+        let named = self.sets.get(&(namespace.to_owned(), name.to_owned()));
+        let found = named.or_else(|| self.sets.find(name));
+        found.filter(|set| set.metadata.namespace.as_deref() == Some(namespace))
+    }
+
+    fn template(set: &SandboxSet) -> Template {
+        let (namespace, name) = key(&set.metadata);
+        let created = set.metadata.creation_timestamp.as_ref();
+        let created = created.map_or(0, |time| time.0.as_millisecond());
+        let revision = set.status.as_ref();
+        let revision = revision.map_or("", |status| status.update_revision.as_str());
+        let template = set.spec.template.as_ref();
+        Template {
+            team: Some(identity::team(&namespace)),
+            names: name.parse().into_iter().collect(),
+            resources: pod::resources(template),
+            runtime: Some(pod::runtime(template)),
+            user: String::new(),
+            ..Template::over(
+                identity::template(&namespace, &name),
+                identity::build(&namespace, &name, revision),
+                pod::image(template),
+                Timestamp::from_unix_millis(created),
+            )
+        }
+    }
+}
+
+fn unserved(what: &'static str) -> TemplateError {
+    TemplateError::NotServed(NotServed {
+        what,
+        instead: SETS,
+    })
+}
+
+impl TemplatesPort for Templates {
+    fn resolve(
+        &self,
+        principal: &Principal,
+        template: Option<&TemplateKey>,
+        image: Option<&ImageName>,
+    ) -> Result<Resolved, CreateError> {
+        if image.is_some() {
+            return Err(unserved("an image in a request").into());
+        }
+        let template = template.ok_or(CreateError::NoTemplate)?;
+        let set = self.set(principal, template.as_str());
+        let set = set.ok_or_else(|| TemplateError::NotFound(template.to_string()))?;
+        Ok(Resolved::of_template(Arc::new(Self::template(&set))))
+    }
+
+    fn explain<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: Option<&'a TemplateKey>,
+        _: Option<&'a ImageName>,
+    ) -> BoxFuture<'a, Result<Explained, CreateError>> {
+        let unserved = unserved("the explanation of a template").into();
+        Box::pin(std::future::ready(Err(unserved)))
+    }
+
+    fn get(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Result<Arc<Template>, TemplateError> {
+        self.find(principal, reference)
+            .ok_or_else(|| TemplateError::NotFound(reference.to_string()))
+    }
+
+    fn find(&self, principal: &Principal, reference: &TemplateRef) -> Option<Arc<Template>> {
+        let set = self.set(principal, &reference.to_string())?;
+        Some(Arc::new(Self::template(&set)))
+    }
+
+    fn by_id(&self, id: &TemplateId) -> Option<Arc<Template>> {
+        let set = self.sets.find(id.as_str())?;
+        Some(Arc::new(Self::template(&set)))
+    }
+
+    fn list(&self, principal: &Principal) -> Vec<Arc<Template>> {
+        let namespace = Some(principal.slug.as_str());
+        let own = self
+            .sets
+            .filter(|set| set.metadata.namespace.as_deref() == namespace);
+        let mut templates: Vec<_> = own
+            .iter()
+            .map(|set| Arc::new(Self::template(set)))
+            .collect();
+        templates.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
+        templates
+    }
+
+    fn starts(&self, _: &TemplateId) -> Starts {
+        // A replica sees its own creates alone, which would mislead.
+        Starts::default()
+    }
+
+    fn create<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: TemplateRequest,
+    ) -> BoxFuture<'a, Result<Template, CreateTemplateError>> {
+        let unserved = unserved("the creation of a template").into();
+        Box::pin(std::future::ready(Err(unserved)))
+    }
+
+    fn delete<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a TemplateRef,
+    ) -> BoxFuture<'a, Result<(), TemplateError>> {
+        Box::pin(std::future::ready(Err(unserved(
+            "the removal of a template",
+        ))))
+    }
+
+    fn publish<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a TemplateRef,
+        _: bool,
+    ) -> BoxFuture<'a, Result<(), TagError>> {
+        let unserved = unserved("a template for other teams").into();
+        Box::pin(std::future::ready(Err(unserved)))
+    }
+
+    fn add_tags<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a TemplateRef,
+        _: &'a [String],
+    ) -> BoxFuture<'a, Result<BuildId, TagError>> {
+        Box::pin(std::future::ready(Err(unserved("a tag").into())))
+    }
+
+    fn add_tags_to_build<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: BuildId,
+        _: &'a [String],
+    ) -> BoxFuture<'a, Result<BuildId, TagError>> {
+        Box::pin(std::future::ready(Err(unserved("a tag").into())))
+    }
+
+    fn remove_tags<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a TemplateRef,
+        _: &'a [String],
+    ) -> BoxFuture<'a, Result<(), TagError>> {
+        Box::pin(std::future::ready(Err(unserved("a tag").into())))
+    }
+}

@@ -1,0 +1,88 @@
+//! `shoal serve --backend kubernetes`: the API and the gateway over the custom resources of a cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_cluster::{Backend, BackendConfig};
+use shoal_core::auth::TeamSlug;
+use shoal_engine::SystemClock;
+use shoal_tasks::Tasks;
+use tokio_util::sync::CancellationToken;
+
+use crate::app;
+use crate::audit::Audit;
+use crate::config::Config;
+use crate::descriptors::{self, Shares};
+use crate::listen;
+use crate::telemetry::Telemetry;
+
+/// After this time without an answer of the API server, the log says so again.
+const SYNCING: Duration = Duration::from_secs(10);
+
+/// Where this replica serves.
+pub(crate) struct Cluster {
+    pub(crate) namespace: TeamSlug,
+    pub(crate) team: TeamSlug,
+}
+
+/// Serves until a signal. Replicas share nothing but the cluster.
+///
+/// # Errors
+/// When the cluster cannot be found, or a component cannot be set up.
+pub(crate) async fn run(
+    cluster: Cluster,
+    config: &Config,
+    telemetry: &Telemetry,
+) -> anyhow::Result<()> {
+    // Bound early, to detect a used port; served when all sandboxes are known.
+    let listener = listen::bind(config.listen).await?;
+    let metrics = match config.metrics_listen {
+        Some(address) => Some(listen::bind(address).await?),
+        None => None,
+    };
+    let certificates = app::load_certificates(config)?;
+    let audit = Audit::open(config)?;
+    let mut tasks = Tasks::default();
+    let backend = BackendConfig {
+        system_namespace: cluster.namespace.to_string(),
+        first_team: cluster.team,
+        max_timeout: config.limits.max_timeout,
+    };
+    let backend = Backend::connect(backend, Arc::new(SystemClock), &mut tasks).await?;
+    if let Some(secret) = backend.first_key() {
+        tracing::info!(secret, "the first API key is in a Secret");
+    }
+    synced(&backend).await;
+    if let Some(metrics) = metrics {
+        telemetry.serve_metrics(metrics, || {}, &mut tasks);
+    }
+    let shares = Shares::of(descriptors::raise(), 0);
+    let stopping = CancellationToken::new();
+    let (ports, routes) = (backend.ports(), backend.routes());
+    let dispatch = app::dispatch(config, ports, routes, &shares, &audit, &stopping);
+    let acceptor = certificates.map(|certificates| certificates.acceptor);
+    // What a request has begun is in the cluster: nothing here has to end first.
+    let work = std::future::ready(());
+    let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);
+    let mut served = tokio::spawn(served);
+    tracing::info!(listen = %config.listen, "serving");
+    let early = app::until_signal(&mut tasks, &mut served).await.err();
+    stopping.cancel();
+    let ended = match early {
+        Some(early) => Err(early.context("the server cannot continue: start it again")),
+        None => served.await.map_err(anyhow::Error::from),
+    };
+    // Flushes the last events.
+    tokio::task::spawn_blocking(move || audit.end()).await?;
+    ended
+}
+
+/// Waits until the watches have shown everything.
+async fn synced(backend: &Backend) {
+    let mut synced = std::pin::pin!(backend.synced());
+    while tokio::time::timeout(SYNCING, &mut synced).await.is_err() {
+        tracing::warn!(
+            "the custom resources of agents.kruise.io are not known yet: the log says why a watch fails"
+        );
+    }
+}
