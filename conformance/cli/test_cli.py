@@ -10,10 +10,12 @@ import platform
 import signal
 import socket
 import tarfile
+import urllib.error
 import urllib.request
 
 import pytest
 
+from ..installation import wait_until
 from ..registry import Registry
 from .conftest import Client
 
@@ -373,6 +375,14 @@ def test_top_prints_once_for_programs_and_repeats_for_people(client, terminal, s
     assert window.wait() == 0
 
 
+def status_of(ask: urllib.request.Request) -> int:
+    try:
+        with urllib.request.urlopen(ask, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
 def test_the_url_of_a_port_works(client, sandbox):
     url = client.ok("sandbox", "url", sandbox, "8123")
     assert url.startswith(f"http://8123-{sandbox}.localhost:")
@@ -382,8 +392,7 @@ def test_the_url_of_a_port_works(client, sandbox):
         # Not every resolver knows names below `localhost`; the server uses the header.
         host = url.removeprefix("http://")
         ask = urllib.request.Request(f"{client.server.url}/hostname", headers={"Host": host})
-        with urllib.request.urlopen(ask, timeout=60) as answer:
-            assert answer.status == 200
+        wait_until(lambda: status_of(ask) == 200, 60, "the program to listen")
     finally:
         serving.send_signal(signal.SIGINT)
         serving.wait(30)

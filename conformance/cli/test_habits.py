@@ -194,11 +194,11 @@ def test_resize_fork_and_resume_take_units(client):
 
 
 def test_an_ended_sandbox_reports_when_and_why(client):
-    made = client.ok("create", "--runtime", "runc", "--timeout", "2s")
+    made = client.ok("create", "--runtime", "runc", "--timeout", "8s")
     following = client.start("logs", "--follow", made)
     out, _ = following.communicate(timeout=60)
     last = out.splitlines()[-1]
-    assert "its time (2 s) was up" in last, out
+    assert "its time (8 s) was up" in last, out
     gone = client.run("get", made)
     assert gone.code == NOT_FOUND and "its time was up" in gone.err and "--timeout" in gone.err, gone
     assert "not listening" not in out

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from .control_plane import ControlPlane
 from .node import MACHINE, Node, add_link, remove_link
+from .reads import Reads
 
 #: The taint of the fake node when there is a real one too: pods that tolerate it are not run.
 FAKE = {"key": "node/fake", "operator": "Exists"}
@@ -19,6 +20,7 @@ class Cluster(ControlPlane):
             add_link()
         super().__init__(directory, address=MACHINE if node else "127.0.0.1")
         self.node = Node(self) if node else None
+        self.reads = Reads(self)
 
     def start(self) -> None:
         super().start()
@@ -28,6 +30,14 @@ class Cluster(ControlPlane):
             self.node.start()
             runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}}
             self.apply(runtime | {"handler": "runsc"})
+
+    def get(self, kind: str, name: str = "", **selected: str) -> dict:
+        """An object, or a list of them (`Reads.get`)."""
+        return self.reads.get(kind, name, **selected)
+
+    def find(self, kind: str, name: str, **selected: str) -> dict | None:
+        """An object, if it exists."""
+        return self.reads.find(kind, name, **selected)
 
     def stop(self) -> None:
         if self.node:

@@ -39,6 +39,27 @@ def real_cluster():
     yield from cluster_of("real", node=True)
 
 
+def operator_of(cluster: Cluster):
+    operator = Operator(cluster)
+    operator.install()
+    operator.start()
+    yield operator
+    operator.clear()
+    operator.stop()
+
+
+@pytest.fixture(scope="module")
+def operator(cluster):
+    """One operator with its webhook."""
+    yield from operator_of(cluster)
+
+
+@pytest.fixture(scope="module")
+def real_operator(real_cluster):
+    """The same beside the cluster with a real node."""
+    yield from operator_of(real_cluster)
+
+
 @pytest.fixture(scope="module")
 def definitions(cluster):
     """The definitions. Nothing listens at their webhook: the module uses the stored version only."""

@@ -128,6 +128,8 @@ class ControlPlane:
             "--bind-address=127.0.0.1", f"--secure-port={free_port()}", "--leader-elect=false",
             "--use-service-account-credentials", f"--service-account-private-key-file={private}",
             f"--root-ca-file={authority}/ca.crt", "--profiling=false", "--kube-api-qps=200", "--kube-api-burst=400",
+            # A quota of a kind that is new to the controllers has no sums before the next of these.
+            "--resource-quota-sync-period=5s",
         )
         self.processes.start(
             "kube-scheduler", self.bin / "kube-scheduler",
@@ -172,10 +174,6 @@ class ControlPlane:
         """Creates or changes objects."""
         listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.kubectl("apply", "-f", "-", input=json.dumps(listed))
-
-    def get(self, *arguments: str) -> dict:
-        """An object, or a list of them."""
-        return json.loads(self.kubectl("get", "-o", "json", *arguments))
 
     def _kubectl(self, *arguments: str, input: str = "", timeout: float) -> subprocess.CompletedProcess:
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""Images for the pods of a test cluster, made of Debian's static busybox: no registry is needed."""
+"""Images for the pods of a test cluster, made of Debian's static busybox and our daemon: no registry is needed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 from scripts.oci_archive import Layer, archive
 
+from ..installation import program
+
 BUSYBOX = Path("/bin/busybox")
 
 #: The names under which nodes find the images.
-PAUSE, SHELL = "shoal.invalid/pause:1", "shoal.invalid/busybox:1"
+PAUSE, SHELL, RUNTIME = "shoal.invalid/pause:1", "shoal.invalid/busybox:1", "shoal.invalid/runtime:1"
 
 
 def write(directory: Path) -> None:
@@ -18,18 +20,26 @@ def write(directory: Path) -> None:
     applets = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
     links = {f"bin/{name}": "busybox" for name in applets if name != "busybox"}
     archive(directory / "busybox.tar", SHELL, layer(links), configuration("/bin/sh"))
+    daemon = program().with_name("shoal-envd")
+    if daemon.exists():
+        serve = configuration("/shoal-envd", "--runtime-port", "8888")
+        # As in the image of `make image`.
+        archive(directory / "runtime.tar", RUNTIME, layer(links, {"shoal-envd": daemon}), serve)
     archive(directory / "pause.tar", PAUSE, layer({}), configuration("/bin/busybox", "sleep", "2147483647"))
 
 
-def layer(links: dict[str, str]) -> Layer:
-    """A root file system with busybox and symbolic links."""
+def layer(links: dict[str, str], programs: dict[str, Path] | None = None) -> Layer:
+    """A root file system with busybox, symbolic links, and other static programs."""
     names = ("bin", "dev", "etc", "proc", "sys", "root", "run", "tmp", "var")
+    programs = {"bin/busybox": BUSYBOX, **(programs or {})}
     return Layer(
         directories={name: 0o1777 if name == "tmp" else 0o755 for name in names},
         files={
             "etc/passwd": (b"root:x:0:0:root:/root:/bin/sh\n", 0o644),
             "etc/group": (b"root:x:0:\n", 0o644),
-            "bin/busybox": (BUSYBOX.read_bytes(), 0o755),
+            # E2B's SDKs run commands with it.
+            "bin/bash": (b'#!/bin/sh\nexec /bin/sh "$@"\n', 0o755),
+            **{name: (source.read_bytes(), 0o755) for name, source in programs.items()},
         },
         links=links,
     )

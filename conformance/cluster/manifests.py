@@ -36,11 +36,15 @@ def helm(*arguments: object, environment: dict[str, str] | None = None) -> subpr
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
 
 
-def rendered(*options: object) -> str:
-    """The chart's objects. Fails when the chart or its values are invalid."""
+def template(release: str, *options: object) -> subprocess.CompletedProcess:
     # A Helm that its own makefile did not build takes a cluster of long ago for granted.
     version = binaries.required("kube", "k8s.io/kubernetes")
-    done = helm("template", RELEASE, CHART, "--namespace", NAMESPACE, "--kube-version", version, *options)
+    return helm("template", release, CHART, "--namespace", NAMESPACE, "--kube-version", version, *options)
+
+
+def rendered(*options: object) -> str:
+    """The chart's objects. Fails when the chart or its values are invalid."""
+    done = template(RELEASE, *options)
     assert done.returncode == 0, f"helm template: {done.stderr}"
     return done.stdout
 

@@ -15,16 +15,23 @@ from .cluster import Cluster
 #: The most seconds that the operator takes to lead on a machine that compiles at the same time.
 START_SECONDS = 60
 
-#: What gives the operator its rights.
+#: Kinds whose objects have pods; claims and pools come before what they would replace.
+SERVED = ",".join([
+    *(f"{kind}.extensions.agents.x-k8s.io" for kind in ("sandboxclaims", "sandboxwarmpools", "sandboxtemplates")),
+    *(f"{kind}.agents.kruise.io" for kind in ("sandboxclaims", "sandboxsets", "sandboxes")), "sandboxes.agents.x-k8s.io",
+])
+
+#: What gives the chart's programs their rights.
 RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
 @functools.cache
-def service_account(cluster: Cluster) -> Path:
-    """The client configuration of the operator's service account, with the rights that users give it."""
+def service_account(cluster: Cluster, name: str = manifests.RELEASE) -> Path:
+    """The client configuration of one of the chart's service accounts, the operator's for example, with the rights
+    that users give it."""
     objects = yaml.load_all(manifests.RENDERED.read_text(), yaml.CSafeLoader)
     cluster.apply(*(one for one in objects if one["kind"] in RIGHTS))
-    return cluster.service_account(manifests.NAMESPACE, manifests.RELEASE)
+    return cluster.service_account(manifests.NAMESPACE, name)
 
 
 class Operator:
@@ -75,6 +82,14 @@ class Operator:
         lines = self.read(self.metrics, "/metrics").splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
 
+    def clear(self) -> None:
+        """Deletes what users have made in the default namespace, so that its names are free."""
+        self.cluster.kubectl("delete", SERVED, "--all", "--timeout=60s")
+
+    def stop(self) -> None:
+        """Stops it as Kubernetes does: the next one leads at once."""
+        self.cluster.processes.stop(self.name)
+
     def kill(self) -> None:
         """Kills it at once, as a failure of its node would."""
         self.cluster.processes.kill(self.name)
@@ -94,3 +109,9 @@ def wait_for_reason(cluster: Cluster, kind: str, name: str, reason: str, seconds
         return found if condition(found).get("reason") == reason else None
 
     return wait_until(seen, seconds, f"{kind}/{name}: {reason}")
+
+
+def state_of(cluster: Cluster, name: str) -> str:
+    """The sandboxes, pods and events with this part in their names: what a failed wait shows."""
+    listed = [cluster.kubectl("get", kind, "-o", "wide").splitlines() for kind in ("sandboxes", "pods", "events")]
+    return "\n".join(line for lines in listed for number, line in enumerate(lines) if number == 0 or name in line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,8 +47,15 @@ class Processes:
 
     def kill(self, *names: str) -> None:
         """Kills processes, and waits until they have ended. Unknown names are ignored."""
+        self._end(signal.SIGKILL, names)
+
+    def stop(self, *names: str) -> None:
+        """Asks processes to end, and waits until they have. Unknown names are ignored."""
+        self._end(signal.SIGTERM, names)
+
+    def _end(self, how: signal.Signals, names: tuple[str, ...]) -> None:
         found = [process for name in names if (process := self.running.pop(name, None))]
         for process in found:
-            process.kill()
+            process.send_signal(how)
         for process in found:
             process.wait(30)

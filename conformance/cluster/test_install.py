@@ -1,4 +1,5 @@
-"""The operator as users install it: its image on a real node, from the chart and from the file for kubectl."""
+"""Operator and router as users install them: their image on a real node, from the chart and from the file for
+kubectl."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from scripts import oci_archive
 
 from ..installation import ROOT, program, wait_until
 from . import manifests
+from .api import Api
 from .operator import wait_for_reason
+from .router import SERVES, SERVING, USER, token_of
 from .test_cluster import pod
 from .test_operator_sandbox import ALPHA, BETA, sandbox
 
@@ -30,17 +33,20 @@ def imported(real_cluster, tmp_path_factory):
     return real_cluster
 
 
-@pytest.fixture(params=["helm", "kubectl"])
+@pytest.fixture(scope="module", params=["helm", "kubectl"])
 def installed(imported, request):
     if request.param == "helm":
         # As the rendered file has it: the operator's pods keep the strictest standard.
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         imported.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": manifests.NAMESPACE, "labels": labels}})
         port = f"networkPolicy.apiServerPorts={{{imported.port}}}"
-        helm(imported, "install", manifests.RELEASE, manifests.CHART, "--set", port, "--wait", "--timeout", "120s")
+        options = ("--set", port, "--wait", "--timeout", "120s")
+        notes = helm(imported, "install", manifests.RELEASE, manifests.CHART, *options)
+        assert f"http://sandbox-router-svc.{manifests.NAMESPACE}:8080" in notes
     else:
         imported.kubectl("apply", "-f", str(manifests.RENDERED))
-        imported.kubectl("rollout", "status", "deployment/shoal", *INSIDE, "--timeout=120s", timeout=150)
+        for name in ("shoal", "shoal-router"):
+            imported.kubectl("rollout", "status", f"deployment/{name}", *INSIDE, "--timeout=120s", timeout=150)
     yield request.param
     if request.param == "helm":
         helm(imported, "uninstall", manifests.RELEASE, "--wait", "--timeout", "120s")
@@ -65,6 +71,23 @@ def running(name: str, version: str = "v1beta1") -> dict:
     return made
 
 
+def nodes(cluster, name: str) -> list[str]:
+    """On which nodes the pods of one of the chart's programs are."""
+    selected = cluster.get("pods", labels=f"app.kubernetes.io/name={name}", namespace=manifests.NAMESPACE)
+    return [one["spec"]["nodeName"] for one in selected["items"]]
+
+
+def ask_router(cluster, path: str, headers: dict[str, str] | None = None) -> tuple[int, dict]:
+    """The status and the JSON of an answer, through the router's service. The API server is its client."""
+    connection = Api(cluster).connect()
+    service = f"/api/v1/namespaces/{manifests.NAMESPACE}/services/sandbox-router-svc:8080"
+    connection.request("GET", f"{service}/proxy{path}", headers=headers or {})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, json.loads(body)
+
+
 def test_the_chart_has_the_version_of_the_program():
     chart = yaml.safe_load((manifests.CHART / "Chart.yaml").read_text())
     assert chart["appVersion"] == chart["version"] == VERSION
@@ -80,18 +103,33 @@ def test_the_image_runs(imported):
     imported.kubectl("delete", "pod", "version", "--timeout=60s")
 
 
+def test_the_router_serves_sandboxes_from_its_deployment(imported, installed):
+    cluster, name = imported, f"routed-{installed}"
+    assert nodes(cluster, "shoal-router") == [cluster.node.name] * 2
+    assert ask_router(cluster, "/healthz") == (200, {"status": "ok"})
+    routed = sandbox(name)
+    routed["spec"]["podTemplate"]["spec"]["containers"] = [SERVING]
+    cluster.apply(routed)
+    wait_for_reason(cluster, BETA, name, "DependenciesReady")
+    # The API server keeps `Authorization` to itself.
+    key = {"X-API-Key": token_of(cluster, "user", USER)}
+    assert ask_router(cluster, "/", {"X-Sandbox-ID": name} | key) == (200, SERVES)
+    assert ask_router(cluster, "/", {"X-Sandbox-ID": name})[0] == 401
+    stranger = {"X-API-Key": token_of(cluster, "stranger")}
+    assert ask_router(cluster, "/", {"X-Sandbox-ID": name} | stranger)[0] == 403
+    cluster.kubectl("delete", BETA, name, "--timeout=60s", timeout=90)
+
+
 def test_the_operator_serves_sandboxes_from_its_deployment(imported, installed):
     """In both versions, so the API server reaches the webhook in the pods."""
     cluster = imported
-    pods = cluster.get("pods", *INSIDE)["items"]
-    assert {one["spec"]["nodeName"] for one in pods} == {cluster.node.name}
-    assert len(pods) == 2
+    assert nodes(cluster, "shoal") == [cluster.node.name] * 2
     cluster.apply(running(f"beta-{installed}"), running(f"alpha-{installed}", "v1alpha1"))
     wait_for_reason(cluster, BETA, f"beta-{installed}", "DependenciesReady")
     wait_for_reason(cluster, ALPHA, f"alpha-{installed}", "DependenciesReady")
-    lease = cluster.get("lease", "a3317529.agent-sandbox.x-k8s.io", *INSIDE)["spec"]["holderIdentity"]
+    lease = cluster.get("lease", "a3317529.agent-sandbox.x-k8s.io", namespace=manifests.NAMESPACE)
     # The leader's pod goes; the other one takes over.
-    leader = lease.split("_")[0]
+    leader = lease["spec"]["holderIdentity"].split("_")[0]
     cluster.kubectl("delete", "pod", leader, *INSIDE, "--timeout=60s", timeout=90)
     change = json.dumps({"spec": {"operatingMode": "Suspended"}})
     cluster.kubectl("patch", BETA, f"beta-{installed}", "--type=merge", "-p", change)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,17 +13,43 @@ import yaml
 from ..installation import program
 from . import binaries, manifests, schemas
 
+#: Kinds that the API server does not know.
+UNKNOWN = ("ServiceMonitor", "HTTPRoute")
+
 #: Values that turn on what is off, and off what is on.
 OTHERWISE = """
 createNamespace: true
 replicas: 1
 image: {digest: "sha256:%s"}
 imagePullSecrets: [{name: registry}]
-operator: {extensions: false, claimEvents: false, extraArgs: [--kube-api-qps=5]}
+operator: {extensions: false, kruise: false, claimEvents: false, extraArgs: [--kube-api-qps=5]}
 definitions: {keep: false}
+router:
+  autoscaling: {enabled: true, maxReplicas: 5}
+  port: 18080
+  service: {name: routes, type: LoadBalancer, annotations: {example.org/internal: "true"}}
+  tokenSecret: router-tokens
+  logLevel: debug
+  serviceAccount: {name: another}
+  podLabels: {team: agents}
+  nodeSelector: {kubernetes.io/os: linux}
+api:
+  autoscaling: {enabled: true, maxReplicas: 5}
+  team: agents
+  domain: sandboxes.example.org
+  maxTimeout: 30m
+  trustedProxies: [10.0.0.0/8, "fd00::/8"]
+  port: 13000
+  service: {name: e2b, port: 8443, type: LoadBalancer}
+  tls: {secretName: certificate}
+  ingress: {enabled: true, className: nginx, annotations: {example.org/note: text}, tlsSecretName: wildcard}
+  httpRoute: {enabled: true, parentRefs: [{name: gateway}]}
+  logLevel: debug
+  extraArgs: [--set=gateway.connections=100]
+  serviceAccount: {name: another-api}
 serviceAccount: {name: other, annotations: {example.org/role: shoal}}
 metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}}}
-networkPolicy: {metricsFrom: [{namespaceSelector: {}}], apiServerPorts: [16443]}
+networkPolicy: {metricsFrom: [{namespaceSelector: {}}], routerFrom: [{podSelector: {}}], apiFrom: [{podSelector: {}}], apiServerPorts: [16443]}
 podDisruptionBudget: {maxUnavailable: 50%%}
 podLabels: {team: agents}
 podAnnotations: {example.org/note: text}
@@ -41,6 +69,18 @@ def otherwise(tmp_path):
 
 def objects(text: str) -> list[dict]:
     return [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
+
+
+def certificate(directory: Path) -> Path:
+    """A directory with a self-signed certificate, as a Secret of kubernetes.io/tls has it."""
+    made = directory / "tls"
+    made.mkdir()
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+         "-subj", "/CN=localhost", "-keyout", made / "tls.key", "-out", made / "tls.crt"],
+        capture_output=True, check=True, timeout=60,
+    )
+    return made
 
 
 def of_kind(text: str, kind: str) -> list[dict]:
@@ -63,10 +103,15 @@ def test_helm_finds_no_fault_with_the_chart(otherwise):
 
 @pytest.mark.parametrize("value, told", [
     ("replica=3", "replica"), ("replicas=-1", "replicas"), ("operator.logLevel=loud", "logLevel"),
-    ("webhook.port=70000", "port"), ("image.digest=latest", "digest"),
+    ("webhook.port=70000", "port"), ("image.digest=latest", "digest"), ("router.replica=3", "replica"),
+    ("router.service.type=ExternalName", "type"), ("router.autoscaling.minReplicas=0", "minReplicas"),
+    ("router.tokenSecret=some,router.allowUnauthenticated=true", "exclude each other"),
+    ("api.team=Agents", "team"), ("api.maxTimeout=forever", "maxTimeout"), ("api.domain=-.org", "domain"),
+    ("api.ingress.enabled=true", "api.domain is required"), ("api.replica=3", "replica"),
+    ("api.httpRoute.enabled=true,api.domain=example.org", "parentRefs is required"),
 ])
 def test_wrong_values_are_refused(value, told):
-    done = manifests.helm("template", manifests.CHART, "--set", value)
+    done = manifests.template("shoal", "--set", value)
     assert done.returncode != 0
     assert told in done.stderr
 
@@ -75,7 +120,7 @@ def test_definitions_differ_from_the_programs_by_labels_only():
     """The webhook is in the namespace of the release."""
     made = of_kind(manifests.rendered("--namespace", "other"), "CustomResourceDefinition")
     printed = objects(manifests.definitions("--webhook-namespace", "other"))
-    assert len(made) == len(printed) == 4
+    assert len(made) == len(printed) == 15
     by_name = {one["metadata"]["name"]: one for one in printed}
     for one in made:
         assert one["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
@@ -83,13 +128,110 @@ def test_definitions_differ_from_the_programs_by_labels_only():
 
 
 def test_the_program_knows_the_flags(otherwise, tmp_path):
-    """It gets as far as to look for a cluster."""
+    """It gets as far as to look for a cluster. On the way, router and API listen: on other ports than a pod's."""
+    tls = certificate(tmp_path)
+    environment = {"KUBECONFIG": str(tmp_path / "missing"), "PATH": os.environ["PATH"]}
     for options in ([], ["--values", otherwise]):
-        deployment, = of_kind(manifests.rendered(*options), "Deployment")
-        arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-        environment = {"KUBECONFIG": str(tmp_path / "missing"), "PATH": os.environ["PATH"]}
-        ran = subprocess.run([program(), *arguments], env=environment, capture_output=True, text=True, timeout=60)
-        assert ran.stderr.startswith("shoal: no cluster is configured"), ran.stderr
+        deployments = of_kind(manifests.rendered(*options), "Deployment")
+        assert {one["metadata"]["name"] for one in deployments} == {"shoal", "shoal-api", "shoal-router"}
+        for deployment in deployments:
+            arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+            elsewhere = [re.sub(r"(-address=|listen=)[\d.]*:\d+$", r"\g<1>127.0.0.1:0", one) for one in arguments]
+            elsewhere = [one.replace("/etc/shoal/api", str(tls)).replace("/tmp/shoal", str(tmp_path)) for one in elsewhere]
+            ran = subprocess.run([program(), *elsewhere], env=environment, capture_output=True, text=True, timeout=60)
+            assert re.match("shoal: (no cluster is configured|cannot find the cluster)", ran.stderr), ran.stderr
+
+
+def test_selectors_find_the_pods_of_one_program(otherwise):
+    for options in ([], ["--values", otherwise]):
+        text = manifests.rendered(*options)
+        pods = {one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"] for one in of_kind(text, "Deployment")}
+        assert pods["shoal-router"]["app"] == "sandbox-router"
+        for kind in ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"):
+            for one in of_kind(text, kind):
+                selector = one["spec"].get("selector") or one["spec"]["podSelector"]
+                wanted = selector.get("matchLabels", selector).items()
+                found = [name for name, labels in pods.items() if wanted <= labels.items()]
+                name = one["metadata"]["name"]
+                if "router" in name or name == "routes":
+                    of = "shoal-router"
+                else:
+                    of = "shoal-api" if "shoal-api" in name or name == "e2b" else "shoal"
+                assert found == [of], f"{kind} {name}"
+
+
+def test_the_release_can_be_without_a_router():
+    made = manifests.rendered("--set", "router.enabled=false,metrics.serviceMonitor.enabled=true,definitions.install=false")
+    assert "router" not in str(objects(made))
+    assert "sandboxes/proxy" not in made
+
+
+def test_the_release_can_be_without_the_api():
+    made = manifests.rendered("--set", "api.enabled=false,metrics.serviceMonitor.enabled=true,definitions.install=false")
+    assert "shoal-api" not in str(objects(made))
+    assert {one["metadata"]["name"] for one in of_kind(made, "Deployment")} == {"shoal", "shoal-router"}
+
+
+def api_container(text: str) -> dict:
+    api, = (one for one in of_kind(text, "Deployment") if one["metadata"]["name"] == "shoal-api")
+    return api["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_probes_of_the_api_follow_its_protocol(otherwise):
+    for options, scheme in (([], "HTTP"), (["--values", otherwise], "HTTPS")):
+        container = api_container(manifests.rendered(*options))
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert container[probe]["httpGet"] == {"path": "/health", "port": "http", "scheme": scheme}
+        assert "health" not in [port["name"] for port in container["ports"]]
+
+
+def test_the_api_gets_its_certificate_and_its_settings(otherwise):
+    container = api_container(manifests.rendered("--values", otherwise))
+    given = {
+        "--tls=/etc/shoal/api/tls.crt,/etc/shoal/api/tls.key", "--domain=sandboxes.example.org", "--listen=0.0.0.0:13000",
+        "--set=kubernetes.namespace=agent-sandbox-system", "--set=kubernetes.team=agents", "--set=limits.max_timeout=30m",
+        "--set=gateway.trusted_proxies=10.0.0.0/8,fd00::/8", "--set=gateway.connections=100",
+    }
+    assert given <= set(container["args"])
+    assert {one["mountPath"] for one in container["volumeMounts"]} == {"/tmp", "/etc/shoal/api"}
+    plain = api_container(manifests.rendered())
+    assert not [one for one in plain["args"] if one.startswith(("--tls", "--domain", "--set=gateway"))]
+    assert [one["mountPath"] for one in plain["volumeMounts"]] == ["/tmp"]
+
+
+def test_the_ways_from_outside_lead_to_the_api_and_all_sandboxes(otherwise):
+    made = manifests.rendered("--values", otherwise)
+    hosts = ["api.sandboxes.example.org", "*.sandboxes.example.org"]
+    ingress, = of_kind(made, "Ingress")
+    assert [rule["host"] for rule in ingress["spec"]["rules"]] == ingress["spec"]["tls"][0]["hosts"] == hosts
+    backends = [path["backend"]["service"] for rule in ingress["spec"]["rules"] for path in rule["http"]["paths"]]
+    assert backends == [{"name": "e2b", "port": {"name": "http"}}] * 2
+    route, = of_kind(made, "HTTPRoute")
+    assert route["spec"]["hostnames"] == hosts
+    assert route["spec"]["rules"] == [{"backendRefs": [{"name": "e2b", "port": 8443}]}]
+    assert not {"Ingress", "HTTPRoute"} & {one["kind"] for one in objects(manifests.rendered())}
+
+
+def test_a_router_that_does_not_ask_the_cluster_has_no_right_to():
+    for how in ("router.tokenSecret=some", "router.allowUnauthenticated=true"):
+        roles = of_kind(manifests.rendered("--set", how), "ClusterRole")
+        role, = (one for one in roles if one["metadata"]["name"] == "shoal-router")
+        assert [rule["resources"] for rule in role["rules"]] == [["sandboxes"]]
+
+
+def test_an_autoscaler_keeps_its_number_of_replicas(otherwise):
+    made = manifests.rendered("--values", otherwise)
+    scalers = of_kind(made, "HorizontalPodAutoscaler")
+    assert [one["spec"]["scaleTargetRef"]["name"] for one in scalers] == ["shoal-api", "shoal-router"]
+    replicas = {one["metadata"]["name"]: one["spec"].get("replicas") for one in of_kind(made, "Deployment")}
+    assert replicas == {"shoal": 1, "shoal-router": None, "shoal-api": None}
+    assert not of_kind(manifests.rendered(), "HorizontalPodAutoscaler")
+
+
+def test_names_of_long_releases_fit():
+    made = manifests.template("r" * 53)
+    assert made.returncode == 0, made.stderr
+    assert max(len(one["metadata"]["name"]) for one in of_kind(made.stdout, "Service")) <= 63
 
 
 def test_the_api_server_accepts_everything(cluster):
@@ -100,13 +242,13 @@ def test_the_api_server_accepts_everything(cluster):
 
 
 def test_kubeconform_accepts_everything(cluster, otherwise, tmp_path):
-    """Its schemas are those of the API server, but for a kind that the server does not know."""
+    """Its schemas are those of the API server, but for kinds that the server does not know."""
     known = tmp_path / "schemas"
     known.mkdir()
     for name, options in (("default", []), ("otherwise", ["--values", otherwise])):
         text = manifests.rendered(*options)
         kinds = {(one["apiVersion"], one["kind"]) for one in objects(text)}
-        schemas.write(cluster, known, {kind for kind in kinds if kind[1] != "ServiceMonitor"})
+        schemas.write(cluster, known, {kind for kind in kinds if kind[1] not in UNKNOWN})
         file = tmp_path / f"{name}.yaml"
         file.write_text(text)
         done = kubeconform(known, file)
@@ -117,7 +259,7 @@ def test_kubeconform_accepts_everything(cluster, otherwise, tmp_path):
 
 def kubeconform(known, file) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [binaries.kubeconform() / "kubeconform", "-strict", "-summary", "-skip", "ServiceMonitor",
+        [binaries.kubeconform() / "kubeconform", "-strict", "-summary", "-skip", ",".join(UNKNOWN),
          "-schema-location", f"{known}/{schemas.LOCATION}", file],
         capture_output=True, text=True, timeout=120,
     )

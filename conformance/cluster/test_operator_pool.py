@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 
 import pytest
 
 from ..installation import wait_until
 from .images import SHELL
-from .operator import Operator, condition, wait_for_reason
+from .operator import condition, state_of, wait_for_reason
 
 GROUP = "extensions.agents.x-k8s.io"
 SANDBOXES = "sandboxes.v1beta1.agents.x-k8s.io"
 CLAIMS = f"sandboxclaims.v1beta1.{GROUP}"
 POOLS = f"sandboxwarmpools.v1beta1.{GROUP}"
-
-
-@pytest.fixture(scope="module")
-def operator(cluster):
-    operator = Operator(cluster)
-    operator.install()
-    operator.start()
-    yield operator
-    operator.kill()
 
 
 def resource(kind: str, name: str, version: str = "v1beta1", **spec) -> dict:
@@ -43,12 +35,17 @@ def claim(name: str, of: str, **spec) -> dict:
     return resource("SandboxClaim", name, warmPoolRef={"name": of}, **spec)
 
 
-def filled(cluster, name: str, size: int) -> None:
+def filled(cluster, name: str, size: int, seconds: float = 60) -> None:
+    """Waits until a pool has its size. The names of its members begin with its own."""
+
     def ready():
         status = cluster.get(POOLS, name).get("status", {})
         return status.get("readyReplicas") == size == status.get("replicas")
 
-    wait_until(ready, 60, f"{size} members of {name}")
+    try:
+        wait_until(ready, seconds, f"{size} members of {name}")
+    except AssertionError as mistake:
+        raise AssertionError(f"{mistake}:\n{state_of(cluster, name)}") from None
 
 
 def members(cluster, name: str) -> list[dict]:
@@ -71,7 +68,21 @@ def test_a_claim_gets_a_member_of_the_pool_and_the_pool_is_refilled(operator, cl
     assert taken["metadata"]["labels"]["agents.x-k8s.io/launch-type"] == "warm"
     filled(cluster, "warm", 2)
     cluster.kubectl("delete", CLAIMS, "takes", "--timeout=60s")
-    wait_until(lambda: name not in cluster.kubectl("get", SANDBOXES, "-o", "name"), 60, "no sandbox")
+    wait_until(lambda: not cluster.find(SANDBOXES, name), 60, "no sandbox")
+
+
+def test_a_wait_for_members_that_fails_shows_their_pods_and_events(operator, cluster):
+    held = template("held")
+    held["spec"]["podTemplate"]["metadata"] = {"annotations": {"fake-node/hold": "true"}}
+    cluster.apply(held, pool("held", "held", 1))
+    wait_until(lambda: "Scheduled" in state_of(cluster, "held"), 60, "the event of the scheduler")
+    with pytest.raises(AssertionError) as failed:
+        filled(cluster, "held", 1, 0)
+    shown = str(failed.value)
+    assert shown.startswith("1 members of held: not within 0 s:\n")
+    assert re.search(r"^held-\S+ +0/1 +Pending ", shown, re.MULTILINE), shown
+    assert re.search(r"^\S+ +Normal +Scheduled +pod/held-", shown, re.MULTILINE), shown
+    cluster.kubectl("delete", POOLS, "held", "--timeout=60s")
 
 
 def test_many_claims_share_no_sandbox_and_the_pool_does_not_overshoot(operator, cluster):
@@ -150,21 +161,19 @@ def test_a_claim_expires(operator, cluster, policy):
     if policy == "Retain":
         wait_for_reason(cluster, CLAIMS, name, "ClaimExpired")
     else:
-        wait_until(lambda: name not in cluster.kubectl("get", CLAIMS, "-o", "name"), 60, "no claim")
-    wait_until(lambda: name not in cluster.kubectl("get", SANDBOXES, "-o", "name"), 60, "no sandbox")
+        wait_until(lambda: not cluster.find(CLAIMS, name), 60, "no claim")
+    wait_until(lambda: not cluster.find(SANDBOXES, name), 60, "no sandbox")
 
 
 def test_a_template_has_one_network_policy(operator, cluster):
     cluster.apply(template("net"))
-    policy = wait_until(
-        lambda: cluster.get("networkpolicy", "net-network-policy")
-        if cluster.answers("get", "networkpolicy", "net-network-policy") else None, 60, "the policy",
-    )
+    find = lambda: cluster.find("networkpolicy", "net-network-policy")  # noqa: E731
+    policy = wait_until(find, 60, "the policy")
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     assert policy["metadata"]["ownerReferences"][0]["kind"] == "SandboxTemplate"
     change = json.dumps({"spec": {"networkPolicyManagement": "Unmanaged"}})
     cluster.kubectl("patch", f"sandboxtemplates.v1beta1.{GROUP}", "net", "--type=merge", "-p", change)
-    wait_until(lambda: not cluster.answers("get", "networkpolicy", "net-network-policy"), 60, "no policy")
+    wait_until(lambda: not find(), 60, "no policy")
 
 
 def test_a_claim_of_v1alpha1_takes_any_pool_of_its_template(operator, cluster):

@@ -16,15 +16,6 @@ BETA = "sandboxes.v1beta1.agents.x-k8s.io"
 ALPHA = "sandboxes.v1alpha1.agents.x-k8s.io"
 
 
-@pytest.fixture(scope="module")
-def operator(cluster):
-    operator = Operator(cluster)
-    operator.install()
-    operator.start()
-    yield operator
-    operator.kill()
-
-
 def sandbox(name: str, version: str = "v1beta1", annotations: dict | None = None, **spec) -> dict:
     template = {
         "metadata": {"labels": {"app": name}, "annotations": annotations or {}},
@@ -36,8 +27,8 @@ def sandbox(name: str, version: str = "v1beta1", annotations: dict | None = None
     }
 
 
-def missing(cluster, *what: str) -> bool:
-    return cluster.kubectl("get", *what, "--ignore-not-found", "-o", "name") == ""
+def missing(cluster, kind: str, name: str) -> bool:
+    return cluster.find(kind, name) is None
 
 
 def patch(cluster, kind: str, name: str, change: dict) -> None:
@@ -66,7 +57,7 @@ def test_a_deleted_pod_is_replaced_and_a_deleted_sandbox_leaves_none(operator, c
     cluster.kubectl("delete", "pod", "again", "--timeout=60s")
 
     def replaced():
-        pods = cluster.get("pod", "-l", "app=again")["items"]
+        pods = cluster.get("pod", labels="app=again")["items"]
         return pods and pods[0]["metadata"]["uid"] != first
 
     wait_until(replaced, 60, "a new pod")
@@ -100,9 +91,10 @@ def test_a_finished_pod_is_told_and_not_replaced(operator, cluster):
 @pytest.mark.parametrize("policy", ["Retain", "Delete"])
 def test_a_sandbox_expires_at_its_shutdown_time(operator, cluster, policy):
     name = f"expires-{policy.lower()}"
-    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=4)
-    cluster.apply(sandbox(name, service=True, shutdownTime=soon.strftime("%Y-%m-%dT%H:%M:%SZ"), shutdownPolicy=policy))
+    cluster.apply(sandbox(name, service=True, shutdownPolicy=policy))
     wait_until(lambda: not missing(cluster, "service", name), 60, "the service")
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=2)
+    patch(cluster, BETA, name, {"spec": {"shutdownTime": soon.strftime("%Y-%m-%dT%H:%M:%SZ")}})
     if policy == "Delete":
         wait_until(lambda: missing(cluster, BETA, name), 60, "no sandbox")
     else:
@@ -169,10 +161,10 @@ def test_a_killed_operator_is_followed_by_another(operator, cluster):
     operator.kill()
     cluster.apply(sandbox("between"))
     wait_for_reason(cluster, BETA, "between", "DependenciesReady", 60)
-    second.kill()
+    second.stop()
     operator.start()
 
 
 def test_the_definitions_are_printed_for_kubectl(cluster):
     printed = subprocess.run([program(), "crds"], capture_output=True, text=True, check=True, timeout=60).stdout
-    assert cluster.kubectl("apply", "--dry-run=server", "-f", "-", input=printed).count("customresourcedefinition") == 4
+    assert cluster.kubectl("apply", "--dry-run=server", "-f", "-", input=printed).count("customresourcedefinition") == 15

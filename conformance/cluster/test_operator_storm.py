@@ -62,8 +62,7 @@ def test_faults_of_the_api_server_leave_nothing_behind(users, operators, proxy, 
     # Twenty writes for each claim and its refill, with every one of them repeated.
     assert rate * STORM < 40 * (users.created + POOL), f"a hot loop: {rate:.0f} requests a second"
     # Statuses that tell of progress may wait for a second.
-    proxy.quiet(2)
-    assert proxy.quiet() <= 4, f"not quiet: {proxy.seen}"
+    wait_until(lambda: proxy.quiet() <= 4, 60, f"quiet, not {proxy.seen}")
 
 
 @pytest.mark.parametrize("code", [500, 503])

@@ -47,26 +47,41 @@ def snapshots_noted(server) -> set[str]:
     return {layer["id"] for layer in layers} | {made["snapshot"]["id"] for made in builds if made}
 
 
+def status_of(call: Call, build: dict) -> dict:
+    status, said = call.get(f"/templates/{build['templateID']}/builds/{build['buildID']}/status")
+    assert status == 200, said
+    return said
+
+
+def seconds_of_a_build(call: Call) -> float:
+    """How long a build takes that nothing interrupts."""
+    began = time.monotonic()
+    build = begin(call, "crash-not", ["a", "c"])
+    wait_until(lambda: status_of(call, build)["status"] == "ready", 300, "a build without a crash")
+    assert call.delete("/templates/crash-not")[0] == 204
+    return time.monotonic() - began
+
+
 @pytest.mark.timeout(1500)
 def test_a_crash_during_a_build_leaves_nothing(server):
     print(f"SHOAL_CRASH_SEED={SEED}")
     chance = random.Random(SEED)
     call, outcomes = Call(server), {"ready": 0, "error": 0}
-    longest = 1.2
+    # A crash comes before the builds are ready, or after: two of them take twice the time of one.
+    longest = 2 * seconds_of_a_build(call)
     for number in range(ROUNDS):
         begun = {}
         for which in range(2):
             words = [chance.choice("ab"), chance.choice("cd"), f"{number}-{which}"]
             begun[f"crash-{which}"] = (begin(call, f"crash-{which}", words), words)
-        # On a slow machine none may have been ready in time yet.
+        # What else the machine does may have slowed them down since.
         longest *= 1 if number == 0 or outcomes["ready"] else 1.2
-        time.sleep(chance.uniform(0, min(longest, 10)))
+        time.sleep(chance.uniform(0, longest))
         server.crash()
         server.start()
         for name, (build, words) in begun.items():
-            path = f"/templates/{build['templateID']}/builds/{build['buildID']}/status"
-            status, said = call.get(path)
-            assert status == 200 and said["status"] in outcomes, said
+            said = status_of(call, build)
+            assert said["status"] in outcomes, said
             outcomes[said["status"]] += 1
             if said["status"] == "error":
                 assert "restarted" in said["reason"]["message"], said

@@ -217,7 +217,8 @@ def test_idle_clients_make_room_for_others(small, neighbour):
             line = socket.create_connection(("127.0.0.1", small.port), timeout=10)
             line.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             lines.append(line)
-            line.settimeout(0.2)
+            # One moment of a busy machine is no sign among the first.
+            line.settimeout(0.2 if len(lines) > 200 else 20)
             try:
                 assert line.recv(100).startswith(b"HTTP/1.1 204")
             except TimeoutError:

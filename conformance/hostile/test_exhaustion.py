@@ -91,11 +91,26 @@ ATTACKS = {
 }
 
 
+def numbers(server, sandbox: str, name: str) -> list[int]:
+    """What the kernel counts for a sandbox, in the hierarchies that know this name."""
+    found = []
+    for group in server.groups():
+        # A list of processes would count some that end and others that start while it is read.
+        if group.name == sandbox and (group / name).exists():
+            try:
+                found.append(int((group / name).read_text()))
+            except OSError:
+                # It is gone meanwhile.
+                pass
+    return found
+
+
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_greedy_sandbox_harms_only_itself(server, runtime, neighbour, name):
     attacker = create(server, runtime, timeout=300)
     sandbox = attacker.sandbox_id
     begun = resident_kib(server.process.pid)
+    assert numbers(server, sandbox, "pids.current")
     with Others(server, neighbour) as others:
         try:
             attacker.commands.run(ATTACKS[name], background=True, timeout=0)
@@ -103,7 +118,7 @@ def test_a_greedy_sandbox_harms_only_itself(server, runtime, neighbour, name):
             pass
         end, most = time.monotonic() + WILD, 0
         while time.monotonic() < end:
-            most = max(most, len(server.processes(sandbox)))
+            most = max([most, *numbers(server, sandbox, "pids.current")])
             time.sleep(0.2)
         killed = time.monotonic()
         status, answer = Call(server, timeout=60).delete(f"/sandboxes/{sandbox}")
@@ -157,7 +172,8 @@ def test_programs_that_use_up_the_memory_are_ended_and_the_sandbox_continues(ser
 def test_a_command_that_used_up_the_memory_reports_it(server):
     """The largest process is killed, and the error of its command has the reason."""
     poor = create(server, "runsc")
-    bomb = "python3 -c 'a=[]\nwhile True: a.append(bytearray(1<<20))'"
+    # It leaves the daemon a moment: a faster one can end the sandbox on a machine whose processors are taken.
+    bomb = "python3 -c 'import time\na=[]\nwhile True: a.append(bytearray(1<<20)); time.sleep(.01)'"
     try:
         # A shell that its command replaces, and one that outlives it.
         for line in (f"exec {bomb}", f"{bomb}; exit $?"):
@@ -212,7 +228,7 @@ def test_limits_are_set_in_the_cgroups(server, sandbox, runtime):
 
 
 def test_sandboxes_end_at_their_deadline(server, runtime):
-    made = create(server, runtime, timeout=2)
+    made = create(server, runtime, timeout=15)
     made.commands.run(FORK, background=True, timeout=0)
     wait_until(lambda: made.sandbox_id not in Call(server).ids(), 60, "the end by time")
     wait_until(lambda: not server.processes(made.sandbox_id), 60, "its processes to end")

@@ -422,7 +422,7 @@ def test_a_final_snapshot_has_all_acknowledged_writes(server):
         while True:
             number = len(acknowledged)
             try:
-                writer.files.write(f"/home/user/written/{number}", "x", request_timeout=5)
+                writer.files.write(f"/home/user/written/{number}", "x", request_timeout=30)
             except Exception:  # noqa: BLE001 - however it ends, it is over
                 return
             acknowledged.append(number)

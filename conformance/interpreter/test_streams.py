@@ -14,7 +14,7 @@ from e2b.exceptions import TimeoutException
 from .conftest import done
 
 #: The time within which a context must be usable again after an interruption.
-AGAIN_SECONDS = 25
+AGAIN_SECONDS = 100
 
 
 async def test_lines_come_when_they_are_printed(sandbox):
@@ -70,7 +70,7 @@ async def test_a_timeout_interrupts_a_call_and_keeps_the_state(sandbox, language
     with pytest.raises(TimeoutException, match="(?i)timed out"):
         await done(sandbox.run_code(forever, language=language, timeout=3))
     began = time.monotonic()
-    after = await done(sandbox.run_code(fine, language=language, timeout=30))
+    after = await done(sandbox.run_code(fine, language=language, timeout=120))
     assert "".join(after.logs.stdout).strip() == "ok", after
     assert time.monotonic() - began < AGAIN_SECONDS
     shown = "".join((await done(sandbox.run_code(KEPT[language][1], language=language))).logs.stdout).strip()
@@ -96,7 +96,7 @@ async def test_a_sandbox_that_is_killed_ends_the_call(sdk):
 
 async def test_calls_run_one_by_one_in_a_context_and_in_parallel_in_two(sandbox, sdk):
     other = await done(sandbox.create_code_context())
-    slow, quick = "import time; time.sleep(3); 'slow'", "'quick'"
+    slow, quick = "import time; time.sleep(12); 'slow'", "'quick'"
 
     def begin(code, **more):
         if sdk.name == "async":

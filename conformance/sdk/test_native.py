@@ -272,6 +272,21 @@ def test_ports_are_reached_by_path_with_a_key(native, box):
         assert native.http.post(f"/sandbox/{box}/{internal}?port=49983").status_code in (404, 405)
 
 
+def test_openkruises_paths_reach_the_api_and_ports(native, box):
+    wait_for_server(native, box)
+    one = native("GET", f"/sandbox/{box}")
+    # As under the sandbox's host name: public, without a key.
+    answer = httpx.get(native.server.url + f"/kruise/{one['id']}/8080/a/b?c=d")
+    assert answer.status_code == 200 and answer.text.startswith("/a/b?c=d\n"), answer.text
+    assert "sandbox" in answer.headers["content-security-policy"], "its pages do not share the API's origin"
+    assert httpx.get(native.server.url + f"/kruise/{one['id']}/49983/envs").status_code == 401
+    assert httpx.get(native.server.url + f"/kruise/{'i' + 'z' * 20}/8080/").status_code == 502
+    assert httpx.get(native.server.url + f"/kruise/{one['id']}/x/").status_code == 400
+    listed = native.http.get("/kruise/api/v2/sandboxes?limit=100")
+    assert one["id"] in [sandbox["sandboxID"] for sandbox in listed.json()]
+    assert httpx.get(native.server.url + "/kruise/api/v2/sandboxes").status_code == 401
+
+
 def test_a_port_can_be_the_default_and_e2bs_routes_stay(native, box):
     made = native("POST", "/sandbox", 201, json={"port": 49983, "timeout": 60})
     assert made["name"] == f"sbx-base-{made['id']}" and made["port"] == 49983

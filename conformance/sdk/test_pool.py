@@ -67,7 +67,7 @@ def full(server: Installation, name: str, size: int) -> list[str]:
         now = pool(server, name)
         return (now["ready"], now["starting"]) == (size, 0)
 
-    wait_until(is_full, 90, f"the pool {name} is full")
+    wait_until(is_full, 240, f"the pool {name} is full")
     return members(server, name)
 
 

@@ -166,9 +166,9 @@ async def test_what_a_runtime_cannot_keep_is_refused_by_name(sdk):
 async def test_a_command_finds_the_rest_of_its_time_after_a_pause(sdk):
     sandbox = await sdk.create(timeout=300)
     # The pause takes longer than the command's timeout.
-    handle = await done(sandbox.commands.run("sleep 1000", background=True, timeout=4))
+    handle = await done(sandbox.commands.run("sleep 1000", background=True, timeout=12))
     await done(sandbox.pause())
-    await asyncio.sleep(5)
+    await asyncio.sleep(13)
     again = await sdk.call("connect", sandbox.sandbox_id)
     assert [process.pid for process in await done(again.commands.list())] == [handle.pid]
     end = time.monotonic() + 60

@@ -45,6 +45,48 @@ MEANINGS = {
 }
 
 
+#: The page above its figures.
+FRAME = """\
+# Benchmarks of the operator
+
+`make bench-cluster` writes this page. It compares `shoal operator` with the reference controller of `agents.x-k8s.io`, in one
+run on one machine, in turns. Each measurement has a new test cluster with four fake nodes, which report pods as ready at once
+and run nothing. API server, etcd, scheduler, load and controller share the processors: ratios matter, times do not. Each
+figure is the median of the rounds; a ratio is the median of the rounds' ratios.
+
+## Running it
+
+The reference is built by hand in a checkout of its repository; without it there are no ratios.
+
+```text
+(cd CHECKOUT && go build -o bin/ ./cmd/agent-sandbox-controller)
+SHOAL_BENCH_REFERENCE=CHECKOUT make bench-cluster
+SHOAL_BENCH_REFERENCE=CHECKOUT make bench-cluster ARGS='--only light --rounds 1'
+```
+
+| option | meaning |
+|---|---|
+| `--only LOAD` | one of `light`, `burst`, `saturated` and `scale`; may be repeated. All by default |
+| `--rounds 3` | rounds of each load; `scale` has one |
+| `--sandboxes 5000` | the number of sandboxes for `scale` |
+| `--two-versions` | serve `v1alpha1` too, with the conversion webhook. By default the API server converts nothing |
+
+## What is measured
+
+| figure | definition |
+|---|---|
+| claim → Ready | from sending a claim until a watch shows it as ready, at the client. A slow answer does not delay the next claim |
+| until all are ready | from sending the first claim until the last one is ready |
+| API requests a claim | requests that the API server counted from the first claim until the pool is full again, divided by the claims. Watches, events, the load's own requests and those of nodes and scheduler are left out |
+| events a claim | requests for events in the same time, divided by the claims |
+| processor time | user and system time of the controller in the same time, divided by the claims; for `scale`, divided by the sandboxes that it created |
+| resident memory | of the controller: after the sandboxes are ready, and three seconds after a start beside them |
+| start → first reconciled sandbox | from the start of the process beside all sandboxes until it has written a status; the median of three starts |
+
+A target is the largest ratio that is aimed at.
+"""
+
+
 @dataclass
 class Results:
     """The figures of all rounds, by load and contender."""
@@ -74,6 +116,12 @@ def rows(results: Results, load: str) -> list[str]:
     return found
 
 
+def open_targets(load: str) -> list[str]:
+    """The rows of a load that was not measured."""
+    wanted = {what: target for (of, what), target in TARGETS.items() if of == load}
+    return [f"| {MEANINGS[what]} | | | | ≤ {target} ×: not measured |" for what, target in wanted.items()]
+
+
 def verdict(load: str, what: str, ratio: float | None) -> str:
     target = TARGETS.get((load, what))
     if target is None or ratio is None:
@@ -84,20 +132,17 @@ def verdict(load: str, what: str, ratio: float | None) -> str:
 def text(results: Results) -> str:
     versions = "both versions, with the webhook" if results.options.two_versions else "v1beta1 only"
     parts = [
-        "# Benchmarks of the operator", "",
-        "`make bench-cluster` writes this page. It measures `shoal operator` on a Kubernetes of the test cluster, whose fake "
-        "nodes report pods as ready at once. API server, etcd, scheduler, load and controller share the processors, so ratios "
-        "to the reference controller in the same run matter, and times do not. Each figure is the median of the rounds; "
-        "a ratio is the median of the rounds' ratios.", "",
+        FRAME,
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {os.cpu_count()} cores, {results.options.rounds} rounds, "
         f"served: {versions}.", "",
     ]
     if not results.options.reference:
         parts += ["Without the reference controller (`--reference`), there are no ratios.", ""]
-    for load in results.rounds:
+    for load, title in TITLES.items():
         parts += [
-            f"## {TITLES[load].format(sandboxes=results.options.sandboxes)}", "",
-            "| figure | Shoal | reference | ratio | target |", "|---|---|---|---|---|", *rows(results, load), "",
+            f"## `{load}`: {title.format(sandboxes=results.options.sandboxes)}", "",
+            "| figure | Shoal | reference | ratio | target |", "|---|---|---|---|---|",
+            *(rows(results, load) if load in results.rounds else open_targets(load)), "",
         ]
     return "\n".join(parts)
 

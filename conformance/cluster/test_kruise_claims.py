@@ -1,0 +1,132 @@
+"""Claims of E2B's API from pools on fake nodes: replicas compete, and each sandbox has one user."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+
+from ..installation import wait_until
+from .serving import Replica, first_key
+from .test_sdk import available, members, sandbox_set
+
+#: The daemon does not run on fake nodes.
+PLAIN = {"e2b.agents.kruise.io/skip-init-runtime": "true"}
+
+
+@pytest.fixture(scope="module")
+def replicas(operator, cluster):
+    started = [Replica(cluster, f"claims-{number}") for number in (1, 2, 3)]
+    for replica in started:
+        replica.start()
+    yield started
+    for replica in started:
+        replica.kill()
+
+
+@pytest.fixture(scope="module")
+def key(replicas, cluster):
+    return first_key(cluster)
+
+
+def call(replica: Replica, key: str, method: str, path: str, body: dict | None = None) -> tuple[int, object]:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"X-API-Key": key, "Content-Type": "application/json"}
+    request = urllib.request.Request(replica.url + path, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            text = answer.read()
+            return answer.status, json.loads(text) if text else None
+    except urllib.error.HTTPError as refused:
+        return refused.code, json.load(refused)
+
+
+def plain_set(name: str, replicas: int) -> dict:
+    made = sandbox_set(name, replicas)
+    del made["spec"]["runtimes"]
+    return made
+
+
+def resources(cluster, name: str) -> dict[str, dict]:
+    """The sandboxes of a set by the ids that their claims have written."""
+    listed = cluster.get("sandboxes.agents.kruise.io", labels=f"agents.kruise.io/sandbox-pool={name}")
+    labels = "agents.kruise.io/sandbox-id"
+    return {one["metadata"]["labels"][labels]: one for one in listed["items"] if labels in one["metadata"]["labels"]}
+
+
+def test_replicas_that_compete_claim_each_sandbox_once(replicas, key, cluster):
+    size = 24
+    cluster.apply(plain_set("busy", size))
+    wait_until(lambda: available(cluster, "busy") >= size, 90, "a full pool")
+    waiting = {one["metadata"]["uid"] for one in members(cluster, "busy")}
+
+    def create(number: int) -> str:
+        body = {"templateID": "busy", "timeout": 600, "metadata": PLAIN | {"number": str(number)}}
+        status, answer = call(replicas[number % len(replicas)], key, "POST", "/sandboxes", body)
+        assert status == 201, answer
+        return answer["sandboxID"]
+
+    with concurrent.futures.ThreadPoolExecutor(size) as at_once:
+        ids = list(at_once.map(create, range(size)))
+    assert len(set(ids)) == size
+    claimed = resources(cluster, "busy")
+    assert set(ids) <= set(claimed)
+    numbers = [claimed[one]["metadata"]["annotations"]["number"] for one in ids]
+    assert numbers == [str(number) for number in range(size)], "each has the metadata of its own create"
+    uids = [claimed[one]["metadata"]["uid"] for one in ids]
+    assert len(set(uids)) == size and len(waiting & set(uids)) >= size - 2, "nearly all waited in the pool"
+    wait_until(lambda: available(cluster, "busy") >= size, 90, "the pool is full again")
+
+
+def test_a_replica_knows_what_another_has_just_made(replicas, key, cluster):
+    cluster.apply(plain_set("shared", 1))
+    first, second, third = replicas
+    for round in range(5):
+        status, made = call(first, key, "POST", "/sandboxes", {"templateID": "shared", "metadata": PLAIN})
+        assert status == 201, made
+        assert call(second, key, "GET", f"/sandboxes/{made['sandboxID']}")[0] == 200
+        assert call(third, key, "DELETE", f"/sandboxes/{made['sandboxID']}")[0] == 204
+        wait_until(lambda: call(first, key, "GET", f"/sandboxes/{made['sandboxID']}")[0] == 404, 30, "it is gone")
+
+
+def test_an_id_cannot_be_taken_from_another_namespace(replicas, key, cluster):
+    cluster.apply(plain_set("owned", 1), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "thief"}})
+    status, made = call(replicas[0], key, "POST", "/sandboxes", {"templateID": "owned", "metadata": PLAIN})
+    assert status == 201, made
+    labels = {"agents.kruise.io/sandbox-id": made["sandboxID"], "agents.kruise.io/sandbox-claimed": "true"}
+    cluster.apply({
+        "apiVersion": "agents.kruise.io/v1alpha1", "kind": "Sandbox",
+        "metadata": {"name": "fake", "namespace": "thief", "labels": labels},
+        "spec": {"template": plain_set("x", 0)["spec"]["template"]},
+    })
+
+    def thief_runs():
+        seen = cluster.get("sandboxes.agents.kruise.io", "fake", namespace="thief")
+        return seen.get("status", {}).get("phase") == "Running"
+
+    wait_until(thief_runs, 60, "the other sandbox runs")
+    for replica in replicas:
+        status, seen = call(replica, key, "GET", f"/sandboxes/{made['sandboxID']}")
+        assert status == 200 and seen["metadata"]["e2b.agents.kruise.io/sandbox-resource"].startswith("default/")
+
+
+def test_keys_act_in_their_own_namespace(replicas, key, cluster):
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    status, made = call(replicas[0], key, "POST", "/api/v1/keys", {"team": "other", "name": "theirs"})
+    assert status in (200, 201), made
+    theirs = made["data"]["secret"]
+    wait_until(lambda: call(replicas[1], theirs, "GET", "/v2/sandboxes")[0] == 200, 30, "another replica knows the key")
+    cluster.apply(plain_set("private", 0))
+    status, sandbox = call(replicas[0], key, "POST", "/sandboxes", {"templateID": "private", "metadata": PLAIN})
+    assert status == 201, sandbox
+    for replica in replicas:
+        assert call(replica, theirs, "GET", f"/sandboxes/{sandbox['sandboxID']}")[0] == 404
+        assert call(replica, theirs, "DELETE", f"/sandboxes/{sandbox['sandboxID']}")[0] in (204, 404)
+        assert call(replica, theirs, "POST", "/sandboxes", {"templateID": "private"})[0] == 404
+        assert call(replica, theirs, "GET", "/v2/sandboxes")[1] == []
+    assert call(replicas[0], key, "GET", f"/sandboxes/{sandbox['sandboxID']}")[0] == 200
+    status, refused = call(replicas[0], key, "POST", "/api/v1/keys", {"team": "nowhere", "name": "x"})
+    assert status == 400 and "nowhere" in str(refused), refused

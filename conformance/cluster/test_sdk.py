@@ -1,0 +1,175 @@
+"""The released E2B SDK, unmodified, against a cluster: pools of `agents.kruise.io` on a real node."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from e2b import NotFoundException, Sandbox, SandboxQuery, SandboxState
+
+from ..installation import wait_until
+from .images import RUNTIME, SHELL
+from .operator import Operator, condition
+from .serving import Replica, first_key
+
+KINDS = {"runc": {}, "gvisor": {"runtimeClassName": "gvisor"}}
+
+
+@pytest.fixture(scope="module")
+def operator(real_cluster):
+    operator = Operator(real_cluster)
+    operator.install()
+    operator.start("--runtime-image", RUNTIME)
+    yield operator
+    operator.clear()
+    operator.stop()
+
+
+def sandbox_set(name: str, replicas: int, **pod) -> dict:
+    container = {
+        "name": "main", "image": SHELL, "command": ["sleep", "1000000"],
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}},
+    }
+    return {
+        "apiVersion": "agents.kruise.io/v1alpha1", "kind": "SandboxSet", "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "runtimes": [{"name": "agent-runtime"}],
+            "template": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 0, **pod}},
+        },
+    }
+
+
+def available(cluster, name: str) -> int:
+    return cluster.get("sandboxsets.agents.kruise.io", name).get("status", {}).get("availableReplicas", 0)
+
+
+@pytest.fixture(scope="module")
+def api(operator, real_cluster):
+    """A replica, and how the SDK reaches it."""
+    replica = Replica(real_cluster, "replica-1")
+    replica.start()
+    yield {"api_key": first_key(real_cluster), "api_url": replica.url, "sandbox_url": replica.url}
+    replica.kill()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def pool(request, api, real_cluster):
+    """The name of a pool with a waiting sandbox."""
+    name = f"e2b-{request.param}"
+    real_cluster.apply(sandbox_set(name, 1, **KINDS[request.param]))
+    wait_until(lambda: available(real_cluster, name) >= 1, 90, f"a member of {name}")
+    return name
+
+
+def test_the_sdk_runs_commands_in_a_pod_of_the_pool(pool, api, real_cluster):
+    [waiting] = [one["metadata"]["uid"] for one in members(real_cluster, pool)]
+    sandbox = Sandbox.create(pool, metadata={"purpose": "test"}, envs={"COLOUR": "blue"}, timeout=120, **api)
+    assert sandbox.commands.run("echo $COLOUR").stdout == "blue\n"
+    sandbox.files.write("/tmp/a.txt", "text")
+    assert sandbox.files.read("/tmp/a.txt") == "text"
+    info = sandbox.get_info()
+    assert info.template_id == pool and info.metadata["purpose"] == "test"
+    resource = info.metadata["e2b.agents.kruise.io/sandbox-resource"]
+    claimed = real_cluster.get("sandboxes.agents.kruise.io", resource.split("/")[1])
+    assert claimed["metadata"]["uid"] == waiting, "it was claimed, not created"
+    assert claimed["metadata"]["labels"]["agents.kruise.io/sandbox-claimed"] == "true"
+    assert "ownerReferences" not in claimed["metadata"]
+    # The pool makes another one.
+    wait_until(lambda: available(real_cluster, pool) >= 1, 90, "the pool is full again")
+    sandbox.kill()
+    with pytest.raises(NotFoundException):
+        Sandbox.connect(sandbox.sandbox_id, **api)
+
+
+def members(cluster, name: str) -> list[dict]:
+    listed = cluster.get("sandboxes.agents.kruise.io", labels=f"agents.kruise.io/sandbox-pool={name}")
+    return [one for one in listed["items"] if one["metadata"]["labels"]["agents.kruise.io/sandbox-claimed"] == "false"]
+
+
+def test_lists_timeouts_and_kubectl_agree(pool, api, real_cluster):
+    sandbox = Sandbox.create(pool, metadata={"label:tier": "gold", "round": "one"}, timeout=60, **api)
+    by = SandboxQuery(metadata={"round": "one"}, state=[SandboxState.RUNNING])
+    listed = Sandbox.list(query=by, **api).next_items()
+    assert [one.sandbox_id for one in listed] == [sandbox.sandbox_id]
+    assert listed[0].metadata["tier"] == "gold"
+    sandbox.set_timeout(600)
+    left = sandbox.get_info().end_at.timestamp() - time.time()
+    assert 570 < left < 610
+    name = sandbox.get_info().metadata["e2b.agents.kruise.io/sandbox-resource"].split("/")[1]
+    assert real_cluster.get("sandboxes.agents.kruise.io", name)["metadata"]["labels"]["tier"] == "gold"
+    real_cluster.kubectl("delete", "sandboxes.agents.kruise.io", name)
+    wait_until(lambda: not Sandbox.list(query=by, **api).next_items(), 30, "the SDK sees that kubectl deleted it")
+    assert not sandbox.is_running()
+
+
+def test_a_pause_ends_the_pod_and_a_connect_starts_another(pool, api, real_cluster):
+    sandbox = Sandbox.create(pool, envs={"COLOUR": "red"}, timeout=60, **api)
+    sandbox.files.write("/tmp/kept.txt", "no")
+    sandbox.pause()
+    assert sandbox.get_info().state == SandboxState.PAUSED
+    again = Sandbox.connect(sandbox.sandbox_id, timeout=400, **api)
+    assert again.get_info().state == SandboxState.RUNNING
+    assert again.commands.run("echo $COLOUR").stdout == "red\n"
+    assert not again.files.exists("/tmp/kept.txt"), "only volumes survive a stop"
+    again.kill()
+
+
+def status_of_init(address: str, **headers: str) -> int:
+    """What the daemon of a pod answers to somebody who reaches its port and has a token of his own to set."""
+    body = json.dumps({"accessToken": "stranger"}).encode()
+    request = urllib.request.Request(f"http://{address}:49983/init", data=body, headers=headers, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
+def test_a_stranger_cannot_set_the_first_token(pool, api, real_cluster):
+    wait_until(lambda: available(real_cluster, pool) >= 1, 90, "a member")
+    addresses = [one["status"]["sandboxIp"] for one in members(real_cluster, pool)]
+    [pod] = [one for one in real_cluster.get("pods")["items"] if one["status"].get("podIP") == addresses[0]]
+    variables = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
+    for guess in ({}, {"X-Init-Pass": "0" * 64}, {"X-Init-Pass": variables["SHOAL_INIT_DIGEST"]}):
+        assert status_of_init(addresses[0], **guess) == 403, guess
+    # Who claims it has the pass.
+    sandbox = Sandbox.create(pool, timeout=60, **api)
+    assert sandbox.commands.run("echo works").stdout == "works\n"
+    assert status_of_init(addresses[0]) == 401
+    sandbox.kill()
+
+
+def test_a_sandbox_works_again_after_its_program_has_ended(api, real_cluster):
+    """The container starts again, and the operator gives the daemon in it its settings."""
+    # The command that ends it has been answered by then.
+    ends = ["sh", "-c", "trap 'sleep 2; exit 1' TERM; while true; do sleep 0.2; done"]
+    manifest = sandbox_set("restarts", 1)
+    manifest["spec"]["template"]["spec"]["containers"][0]["command"] = ends
+    real_cluster.apply(manifest)
+    wait_until(lambda: available(real_cluster, "restarts") >= 1, 90, "a member")
+    sandbox = Sandbox.create("restarts", envs={"COLOUR": "green"}, timeout=300, **api)
+    name = sandbox.get_info().metadata["e2b.agents.kruise.io/sandbox-resource"].split("/")[1]
+
+    def container() -> str:
+        """The one whose daemon has its settings."""
+        known = condition(real_cluster.get("sandboxes.agents.kruise.io", name), "RuntimeInitialized")
+        return known["message"] if known.get("status") == "True" else ""
+
+    first = wait_until(container, 60, "the first settings")
+    sandbox.commands.run("kill 1")
+    wait_until(lambda: container() not in ("", first), 90, "the settings of the next container")
+    assert sandbox.commands.run("echo $COLOUR").stdout == "green\n"
+    sandbox.kill()
+
+
+def test_bad_requests_say_what_is_wrong(pool, api):
+    with pytest.raises(Exception, match="template 'nothing' not found"):
+        Sandbox.create("nothing", **api)
+    with pytest.raises(Exception, match="skip-init-runtime.*must be true or false"):
+        Sandbox.create(pool, metadata={"e2b.agents.kruise.io/skip-init-runtime": "perhaps"}, **api)
+    with pytest.raises(Exception, match="authoriz|API key"):
+        Sandbox.create(pool, **(api | {"api_key": "e2b_" + "0" * 40}))
