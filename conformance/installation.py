@@ -37,13 +37,19 @@ def program() -> Path:
     return max(built, key=lambda path: path.stat().st_mtime)
 
 
-def free_port() -> int:
+#: Ports for listeners that start at once.
+SOON = range(20000, 30000)
+#: Ports for listeners that may start much later: nothing else chooses one of them.
+LATER = range(30000, 32000)
+
+
+def free_port(among: range = SOON) -> int:
     """A port below the range that the system assigns to clients.
 
     A client that tries a port of its own range while nobody listens may be given that very port
     and reach itself, and a server that comes back finds it taken.
     """
-    for port in random.sample(range(20000, 30000), 100):
+    for port in random.sample(among, 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

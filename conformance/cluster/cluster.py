@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .control_plane import ControlPlane
 from .node import MACHINE, Node, add_link, remove_link
-from .reads import Reads
+from .objects import Objects
 
 #: The taint of the fake node when there is a real one too: pods that tolerate it are not run.
 FAKE = {"key": "node/fake", "operator": "Exists"}
@@ -20,7 +20,7 @@ class Cluster(ControlPlane):
             add_link()
         super().__init__(directory, address=MACHINE if node else "127.0.0.1")
         self.node = Node(self) if node else None
-        self.reads = Reads(self)
+        self.objects = Objects(self)
 
     def start(self) -> None:
         super().start()
@@ -32,12 +32,21 @@ class Cluster(ControlPlane):
             self.apply(runtime | {"handler": "runsc"})
 
     def get(self, kind: str, name: str = "", **selected: str) -> dict:
-        """An object, or a list of them (`Reads.get`)."""
-        return self.reads.get(kind, name, **selected)
+        """An object, or a list of them (`Objects.get`)."""
+        return self.objects.get(kind, name, **selected)
 
     def find(self, kind: str, name: str, **selected: str) -> dict | None:
         """An object, if it exists."""
-        return self.reads.find(kind, name, **selected)
+        return self.objects.find(kind, name, **selected)
+
+    def apply(self, *objects: dict) -> None:
+        """Creates or changes objects (`Objects.apply`)."""
+        for one in objects:
+            self.objects.apply(one)
+
+    def patch(self, kind: str, name: str, change: dict, **selected: str) -> dict:
+        """Changes an object (`Objects.patch`)."""
+        return self.objects.patch(kind, name, change, **selected)
 
     def stop(self) -> None:
         if self.node:

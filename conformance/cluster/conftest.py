@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,22 @@ from ..shared import WORK, data_directory, remove
 from .cluster import Cluster
 from .operator import Operator
 from .proxy import Proxy
+
+
+#: What tells of a machine that has too much to do.
+LOAD = ("loadavg", "pressure/cpu", "pressure/io", "pressure/memory")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure shows the cluster's processes, and how busy the machine is."""
+    report = yield
+    if report.failed:
+        clusters = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Cluster)]
+        state = [one.processes.state() for one in clusters]
+        load = [f"{name}: {path.read_text()}" for name in LOAD if (path := Path("/proc") / name).exists()]
+        report.sections.append(("cluster", "\n".join([*state, *load])))
+    return report
 
 
 def cluster_of(name: str, node: bool):

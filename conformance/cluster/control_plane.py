@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ..installation import free_port
+from ..installation import LATER, free_port
 from . import binaries
 from .certificates import Authority
 from .processes import Processes
@@ -30,6 +30,8 @@ class ControlPlane:
         self.address = address
         self.port = free_port()
         self.etcd_port = free_port()
+        #: For the conversion webhook of an operator beside this cluster.
+        self.webhook_port = free_port(LATER)
         self.bin = binaries.kube()
         directory.mkdir(parents=True)
         self.processes = Processes(directory)
@@ -160,7 +162,7 @@ class ControlPlane:
         """The environment of commands that talk to this cluster."""
         return os.environ | {"KUBECONFIG": str(self.admin), "PATH": f"{self.bin}:{os.environ['PATH']}"}
 
-    def kubectl(self, *arguments: str, input: str = "", timeout: float = 60) -> str:
+    def kubectl(self, *arguments: str, input: str = "", timeout: float = 180) -> str:
         """Runs kubectl as the cluster's administrator, and returns its output. Fails when it does."""
         done = self._kubectl(*arguments, input=input, timeout=timeout)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
@@ -169,11 +171,6 @@ class ControlPlane:
     def answers(self, *arguments: str) -> bool:
         """Whether a kubectl command succeeds."""
         return self._kubectl(*arguments, timeout=30).returncode == 0
-
-    def apply(self, *objects: dict) -> None:
-        """Creates or changes objects."""
-        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        self.kubectl("apply", "-f", "-", input=json.dumps(listed))
 
     def _kubectl(self, *arguments: str, input: str = "", timeout: float) -> subprocess.CompletedProcess:
         return subprocess.run(

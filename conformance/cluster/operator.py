@@ -14,12 +14,14 @@ from .cluster import Cluster
 
 #: The most seconds that the operator takes to lead on a machine that compiles at the same time.
 START_SECONDS = 60
+#: The most seconds that all objects of a kind take to go.
+CLEAR_SECONDS = 120
 
 #: Kinds whose objects have pods; claims and pools come before what they would replace.
-SERVED = ",".join([
+SERVED = [
     *(f"{kind}.extensions.agents.x-k8s.io" for kind in ("sandboxclaims", "sandboxwarmpools", "sandboxtemplates")),
     *(f"{kind}.agents.kruise.io" for kind in ("sandboxclaims", "sandboxsets", "sandboxes")), "sandboxes.agents.x-k8s.io",
-])
+]
 
 #: What gives the chart's programs their rights.
 RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
@@ -44,18 +46,23 @@ class Operator:
         self.configuration = configuration
         self.health = free_port()
         self.metrics = free_port()
-        self.webhook = free_port()
+        #: One port for all modules: definitions that stay the same cost the API server nothing.
+        self.webhook = cluster.webhook_port
 
     @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self.webhook}/convert"
 
     def install(self) -> None:
-        """Applies the definitions, as a user does."""
-        self.cluster.kubectl("apply", "-f", "-", input=manifests.definitions("--webhook-url", self.url))
-        # kubectl fails at once for a definition without any condition.
-        established = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
-        wait_until(lambda: self.cluster.answers(*established), START_SECONDS, "the definitions")
+        """Applies the definitions, and waits until they are served."""
+        wanted = yaml.load_all(manifests.definitions("--webhook-url", self.url), yaml.CSafeLoader)
+        applied = [self.cluster.objects.apply(one) for one in wanted]
+        names = [one["metadata"]["name"] for one in applied]
+        wait_until(lambda: self.are_established(names), START_SECONDS, "the definitions")
+
+    def are_established(self, names: list[str]) -> bool:
+        found = {one["metadata"]["name"]: one for one in self.cluster.get("customresourcedefinitions")["items"]}
+        return all(condition(found[name], "Established").get("status") == "True" for name in names)
 
     def start(self, *flags: str) -> None:
         configuration = self.configuration or service_account(self.cluster)
@@ -84,7 +91,9 @@ class Operator:
 
     def clear(self) -> None:
         """Deletes what users have made in the default namespace, so that its names are free."""
-        self.cluster.kubectl("delete", SERVED, "--all", "--timeout=60s")
+        for kind in SERVED:
+            self.cluster.objects.delete_all(kind)
+            wait_until(lambda kind=kind: not self.cluster.get(kind)["items"], CLEAR_SECONDS, f"no {kind}")
 
     def stop(self) -> None:
         """Stops it as Kubernetes does: the next one leads at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from dataclasses import dataclass, field
@@ -41,6 +42,22 @@ class Processes:
             wait_until(holds, seconds, what)
         except AssertionError as mistake:
             raise AssertionError(f"{mistake}; the end of {self.log(name)}:\n{self.tail(name)}") from None
+
+    def state(self) -> str:
+        """What the processes do, for the report of a failure."""
+        return "\n".join(f"{name}: {self._state(name)}" for name in self.running)
+
+    def _state(self, name: str) -> str:
+        status = self.running[name].poll()
+        if status is not None:
+            return f"ended with {status}:\n{self.tail(name)}"
+        try:
+            fields = Path(f"/proc/{self.running[name].pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return "ended"
+        seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        megabytes = int(fields[21]) * os.sysconf("SC_PAGE_SIZE") >> 20
+        return f"{fields[0]}, {seconds:.0f} s of a processor, {megabytes} MiB; {self.tail(name, 200)!r}"
 
     def tail(self, name: str, size: int = 3000) -> str:
         return self.log(name).read_bytes()[-size:].decode(errors="replace")

@@ -12,6 +12,7 @@ import yaml
 
 from ..installation import program
 from . import binaries, manifests, schemas
+from .objects import SERVER_SIDE
 
 #: Kinds that the API server does not know.
 UNKNOWN = ("ServiceMonitor", "HTTPRoute")
@@ -238,7 +239,7 @@ def test_the_api_server_accepts_everything(cluster):
     """It refuses unknown fields. Nothing is stored but the namespace."""
     text = manifests.RENDERED.read_text()
     cluster.apply(*of_kind(text, "Namespace"))
-    cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", input=text)
+    cluster.kubectl(*SERVER_SIDE, "--dry-run=server", "--validate=strict", "-f", "-", input=text)
 
 
 def test_kubeconform_accepts_everything(cluster, otherwise, tmp_path):
