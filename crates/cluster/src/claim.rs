@@ -7,34 +7,17 @@ use std::sync::Arc;
 use jiff::Timestamp as Time;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use parking_lot::Mutex;
-use shoal_crds::kruise::names::{annotation, label};
-use shoal_crds::kruise::{Claiming, Sandbox, SandboxSet, SandboxState};
+use shoal_crds::kruise::{Claiming, Pick, Picks, Sandbox, SandboxSet};
 
+use crate::failure;
 use crate::identity::key;
 use crate::watched::Watched;
-use crate::{failure, record};
-
-/// How many candidates one claim chooses from.
-const CANDIDATES: usize = 100;
 
 /// Claims on this replica. Two of them never choose the same sandbox.
 pub(crate) struct Claims {
     client: Client,
     sandboxes: Arc<Watched<Sandbox>>,
-    picked: Mutex<HashSet<String>>,
-}
-
-/// A sandbox that a claim on this replica tries to get.
-struct Pick<'a> {
-    picked: &'a Mutex<HashSet<String>>,
-    uid: String,
-}
-
-impl Drop for Pick<'_> {
-    fn drop(&mut self) {
-        self.picked.lock().remove(&self.uid);
-    }
+    picks: Picks,
 }
 
 /// The other name of the waiting members of a pool.
@@ -48,7 +31,7 @@ impl Claims {
         Self {
             client,
             sandboxes,
-            picked: Mutex::default(),
+            picks: Picks::default(),
         }
     }
 
@@ -76,7 +59,7 @@ impl Claims {
                 Err(error) if failure::is_conflict(&error) => {
                     if let Some(newest) = api.get_opt(&name).await? {
                         let newest = self.sandboxes.put(newest);
-                        if retried.insert(pick.uid.clone()) && is_free(&newest, Time::now()) {
+                        if retried.insert(pick.uid().to_owned()) && newest.is_free(Time::now()) {
                             continue;
                         }
                     }
@@ -84,7 +67,7 @@ impl Claims {
                 Err(error) if failure::is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
-            tried.insert(pick.uid.clone());
+            tried.insert(pick.uid().to_owned());
         }
         Ok(None)
     }
@@ -92,48 +75,9 @@ impl Claims {
     /// A sandbox that waits: of the current revision if there is one, else of another.
     fn pick(&self, set: &SandboxSet, tried: &HashSet<String>) -> Option<(Arc<Sandbox>, Pick<'_>)> {
         let (namespace, name) = key(&set.metadata);
-        let now = Time::now();
-        let mut waiting = self.sandboxes.find_all(&pool_index(&namespace, &name));
-        waiting.retain(|sandbox| is_free(sandbox, now));
-        let revision = set.status.as_ref().map(|status| &status.update_revision);
-        let (mut chosen, mut rest): (Vec<_>, Vec<_>) = waiting
-            .into_iter()
-            .partition(|sandbox| labelled(sandbox, label::TEMPLATE_HASH) == revision);
-        // Replicas that begin at different sandboxes rarely meet.
-        rotate(&mut chosen);
-        rotate(&mut rest);
-        chosen.append(&mut rest);
-        chosen.truncate(CANDIDATES);
-        let mut picked = self.picked.lock();
-        chosen.into_iter().find_map(|sandbox| {
-            let uid = sandbox.metadata.uid.clone()?;
-            if tried.contains(&uid) || !picked.insert(uid.clone()) {
-                return None;
-            }
-            let picked = &self.picked;
-            Some((sandbox, Pick { picked, uid }))
-        })
+        let members = self.sandboxes.find_all(&pool_index(&namespace, &name));
+        let revision = set.status.as_ref();
+        let revision = revision.map_or("", |status| status.update_revision.as_str());
+        self.picks.pick(members, revision, tried, Time::now())
     }
-}
-
-/// Whether a sandbox can be claimed.
-fn is_free(sandbox: &Sandbox, now: Time) -> bool {
-    SandboxState::of(sandbox, now).0 == SandboxState::Available
-        && record::annotated(sandbox, annotation::LOCK).is_none()
-        && record::address(sandbox).is_some()
-}
-
-fn labelled<'a>(sandbox: &'a Sandbox, key: &str) -> Option<&'a String> {
-    sandbox.metadata.labels.as_ref()?.get(key)
-}
-
-fn rotate<T>(list: &mut [T]) {
-    if list.is_empty() {
-        return;
-    }
-    let mut random = [0; 8];
-    // Without randomness replicas meet more often, and no more.
-    let _ = getrandom::fill(&mut random);
-    let start = usize::from_le_bytes(random) % list.len();
-    list.rotate_left(start);
 }

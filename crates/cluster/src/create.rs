@@ -244,7 +244,7 @@ impl Sandboxes {
         }
         if let Some(init) = &plan.claiming.init {
             let gone = || CreateError::NotReady(ready::describe(&ready));
-            let address = record::address(&ready).ok_or_else(gone)?;
+            let address = ready.address().ok_or_else(gone)?;
             self.initialize(&ready, address, init.clone()).await?;
         }
         Ok(ready)

@@ -114,7 +114,7 @@ impl Sandboxes {
                 return Ok(None);
             }
             pausable(sandbox).map_err(|_| refused(sandbox, InputKind::Pause, now))?;
-            let keep = record::annotated(sandbox, annotation::RESERVE_PAUSED_SANDBOX_DURATION);
+            let keep = sandbox.annotation(annotation::RESERVE_PAUSED_SANDBOX_DURATION);
             let end = kept_until(now, kept_paused(keep));
             let mut spec = json!({"paused": true});
             if sandbox.spec.shutdown_time.is_some() {
@@ -327,7 +327,7 @@ fn deadlines(sandbox: &Sandbox, end: Time, change: Change) -> Option<Value> {
     }
     let mut spec = json!({});
     if pause.is_some() {
-        let keep = record::annotated(sandbox, annotation::RESERVE_PAUSED_SANDBOX_DURATION);
+        let keep = sandbox.annotation(annotation::RESERVE_PAUSED_SANDBOX_DURATION);
         spec["pauseTime"] = text(end);
         spec["shutdownTime"] = text(kept_until(end, kept_paused(keep)));
     } else {

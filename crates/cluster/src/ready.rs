@@ -8,7 +8,6 @@ use shoal_crds::kruise::names::{condition, reason};
 use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxState};
 
 use crate::identity::Key;
-use crate::record;
 use crate::watched::Watched;
 
 /// Why a sandbox is not ready.
@@ -85,7 +84,7 @@ fn look(sandbox: &Sandbox, generation: i64, now: Time) -> Look {
     let resizes = sandbox.condition(condition::INPLACE_UPDATE);
     let updating = resizes.is_some_and(|update| update.reason == reason::INPLACE_UPDATING);
     let runs = SandboxState::of(sandbox, now).0 == SandboxState::Running;
-    if runs && !updating && record::address(sandbox).is_some() {
+    if runs && !updating && sandbox.address().is_some() {
         Look::Ready
     } else {
         Look::Waiting

@@ -31,7 +31,7 @@ pub(crate) fn of(sandbox: &Sandbox, now: Time) -> SandboxRecord {
     let created = claimed_at(sandbox);
     let status = sandbox.status.clone().unwrap_or_default();
     let pod = &status.pod_info;
-    let address = address(sandbox);
+    let address = sandbox.address();
     let deadline = sandbox.spec.pause_time.as_ref();
     let deadline = deadline.or(sandbox.spec.shutdown_time.as_ref()).map(at);
     SandboxRecord {
@@ -45,7 +45,7 @@ pub(crate) fn of(sandbox: &Sandbox, now: Time) -> SandboxRecord {
         deadline: deadline.unwrap_or(created),
         since: created,
         report: address.map(|address| report(sandbox, address)),
-        resizing: is_resizing(sandbox),
+        resizing: sandbox.is_updating(),
         aim: None,
         tokens: TokenSalts::default(),
         idempotency: None,
@@ -119,7 +119,7 @@ fn metadata(sandbox: &Sandbox, namespace: &str, name: &str) -> BTreeMap<String, 
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     metadata.insert(SANDBOX_RESOURCE.to_owned(), format!("{namespace}/{name}"));
-    if annotated(sandbox, annotation::RETURN_SANDBOX_IP) == Some("true") {
+    if sandbox.annotation(annotation::RETURN_SANDBOX_IP) == Some("true") {
         metadata.insert(annotation::RETURN_SANDBOX_IP.to_owned(), "true".to_owned());
     }
     metadata
@@ -201,7 +201,7 @@ fn report(sandbox: &Sandbox, address: IpAddr) -> StartReport {
 
 /// When the sandbox was claimed, or else created.
 fn claimed_at(sandbox: &Sandbox) -> Timestamp {
-    let claimed = annotated(sandbox, annotation::CLAIM_TIMESTAMP);
+    let claimed = sandbox.annotation(annotation::CLAIM_TIMESTAMP);
     let claimed = claimed.and_then(Timestamp::parse_rfc3339);
     let created = sandbox.metadata.creation_timestamp.as_ref().map(at);
     claimed.or(created).unwrap_or_default()
@@ -211,53 +211,19 @@ fn at(time: &MetaTime) -> Timestamp {
     Timestamp::from_unix_millis(time.0.as_millisecond())
 }
 
-/// The address of the pod of a sandbox.
-pub(crate) fn address(sandbox: &Sandbox) -> Option<IpAddr> {
-    let address: IpAddr = sandbox.status.as_ref()?.sandbox_ip.parse().ok()?;
-    let address = address.to_canonical();
-    // A status is not trusted to name an address of the server's own machine.
-    let own = address.is_loopback() || address.is_unspecified() || address.is_multicast();
-    (!own && !is_link_local(address)).then_some(address)
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
-}
-
 /// The token that the daemon inside requires.
 pub(crate) fn access_token(sandbox: &Sandbox) -> Option<Token> {
-    let text = annotated(sandbox, annotation::RUNTIME_ACCESS_TOKEN)
-        .or_else(|| annotated(sandbox, annotation::ENVD_ACCESS_TOKEN))?;
+    let text = sandbox
+        .annotation(annotation::RUNTIME_ACCESS_TOKEN)
+        .or_else(|| sandbox.annotation(annotation::ENVD_ACCESS_TOKEN))?;
     serde_json::from_value(text.into()).ok()
-}
-
-/// An annotation.
-pub(crate) fn annotated<'a>(sandbox: &'a Sandbox, key: &str) -> Option<&'a str> {
-    let annotations = sandbox.metadata.annotations.as_ref()?;
-    Some(annotations.get(key)?.as_str()).filter(|value| !value.is_empty())
 }
 
 /// Whether users see the sandbox: it is claimed, or was made by hand outside of a pool.
 pub(crate) fn is_claimed(sandbox: &Sandbox) -> bool {
-    let label = |key: &str| {
-        sandbox
-            .metadata
-            .labels
-            .as_ref()?
-            .get(key)
-            .map(String::as_str)
-    };
     !sandbox.is_pooled()
-        && label(label::SANDBOX_CLAIMED) != Some("false")
-        && label(label::RESERVED_FAILED_SANDBOX) != Some("true")
-}
-
-fn is_resizing(sandbox: &Sandbox) -> bool {
-    let update = sandbox.condition(condition::INPLACE_UPDATE);
-    update.is_some_and(|update| update.reason == "InplaceUpdating")
+        && sandbox.label(label::SANDBOX_CLAIMED) != Some("false")
+        && sandbox.label(label::RESERVED_FAILED_SANDBOX) != Some("true")
 }
 
 #[cfg(test)]
@@ -374,25 +340,6 @@ mod tests {
         assert_eq!(phase("Succeeded", false, "False"), "failed");
         let expired = json!({"spec": {"shutdownTime": NOW}});
         assert_eq!(record(&expired).state.kind().to_string(), "terminating");
-    }
-
-    #[test]
-    fn a_status_cannot_name_an_address_of_the_server() {
-        for (address, usable) in [
-            ("10.0.0.7", true),
-            ("fd00::7", true),
-            ("127.0.0.1", false),
-            ("::1", false),
-            ("::ffff:127.0.0.1", false),
-            ("0.0.0.0", false),
-            ("169.254.169.254", false),
-            ("fe80::1", false),
-            ("224.0.0.1", false),
-            ("", false),
-        ] {
-            let sandbox = sandbox(&json!({"status": {"sandboxIp": address}}));
-            assert_eq!(super::address(&sandbox).is_some(), usable, "{address}");
-        }
     }
 
     #[test]

@@ -98,12 +98,12 @@ impl RouteTable for Routes {
             return Lookup::Unknown;
         };
         let state = record::of(&sandbox, Time::now()).state;
-        match (state.kind(), record::address(&sandbox)) {
+        match (state.kind(), sandbox.address()) {
             (StateKind::Running, Some(address)) => {
                 Lookup::Running(Arc::new(Self::route(&sandbox, address)))
             }
             (StateKind::Paused, _) => {
-                if record::annotated(&sandbox, WAKE_ON_TRAFFIC) == Some("true") {
+                if sandbox.annotation(WAKE_ON_TRAFFIC) == Some("true") {
                     Lookup::Resumable(WakeAuth {
                         envd_access_token: record::access_token(&sandbox),
                         traffic_access_token: None,
@@ -161,7 +161,7 @@ impl RouteTable for Routes {
     fn current(&self) -> Vec<Arc<Route>> {
         let sandboxes = self.sandboxes.watched.filter(record::is_claimed);
         let routes = sandboxes.iter().filter_map(|sandbox| {
-            let address = record::address(sandbox)?;
+            let address = sandbox.address()?;
             Some(Arc::new(Self::route(sandbox, address)))
         });
         routes.collect()

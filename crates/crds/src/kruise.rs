@@ -6,6 +6,7 @@ mod claiming;
 pub mod duration;
 pub mod names;
 mod parts;
+mod picks;
 pub mod quantity;
 pub mod revision;
 mod sandbox;
@@ -25,6 +26,7 @@ pub use parts::{
     ExecHook, HibernateStrategy, Lifecycle, LifecycleHook, PauseStrategy, PauseStrategyKind,
     RuntimeRef, TemplateRef, UpgradePolicy, UpgradePolicyKind,
 };
+pub use picks::{Pick, Picks};
 pub use sandbox::{PodInfo, Sandbox, SandboxPhase, SandboxSpec, SandboxStatus};
 pub use sandbox_set::{MaxUnavailable, SandboxSet, SandboxSetSpec, SandboxSetStatus};
 pub use state::{NotPausable, NotResumable, SandboxState, pausable, resumable};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{
+    DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+};
 use kube::core::Request;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource};
@@ -69,6 +71,17 @@ impl Cluster {
     ) -> kube::Result<Option<K>> {
         count::<K>("get");
         self.api(namespace).get_opt(name).await
+    }
+
+    /// The objects with these labels.
+    pub(crate) async fn list<K: Kind>(
+        &self,
+        namespace: &str,
+        labels: &str,
+    ) -> kube::Result<Vec<K>> {
+        count::<K>("list");
+        let params = ListParams::default().labels(labels);
+        Ok(self.api(namespace).list(&params).await?.items)
     }
 
     /// Applies a JSON merge patch.

@@ -1,11 +1,14 @@
 //! The controllers of `agents.kruise.io`.
 
+mod batches;
+mod claim;
 mod init_secret;
 mod sandbox;
 mod set;
 mod slim;
 mod write;
 
+pub(crate) use claim::{SandboxClaimController, claim_group};
 pub(crate) use init_secret::ensure as ensure_init_secret;
 pub(crate) use sandbox::{RuntimeInjection, SandboxController};
 pub(crate) use set::SandboxSetController;

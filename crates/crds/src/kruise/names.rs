@@ -223,6 +223,8 @@ pub mod reason {
     pub const SANDBOX_SET_NOT_FOUND: &str = "SandboxSetNotFound";
     /// `Completed`: a feature is turned off.
     pub const FEATURE_GATE_DISABLED: &str = "FeatureGateDisabled";
+    /// `Completed`: the claim can never be carried out.
+    pub const INVALID_CLAIM: &str = "InvalidClaim";
     /// `TimedOut`: the time is over.
     pub const CLAIM_TIMEOUT_REACHED: &str = "ClaimTimeoutReached";
 }

@@ -1,6 +1,9 @@
+use std::net::IpAddr;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
 
+use super::names::{condition, reason};
 use super::parts::{Lifecycle, PauseStrategy, RuntimeRef, TemplateRef, UpgradePolicy};
 use crate::parts::{Pairs, PodTemplate, VolumeClaimTemplate, is_default};
 use crate::resource::resource;
@@ -143,4 +146,69 @@ pub struct PodInfo {
     /// Its UID.
     #[serde(default, rename = "podUID", skip_serializing_if = "String::is_empty")]
     pub pod_uid: String,
+}
+
+impl Sandbox {
+    /// Whether a change of its running pod is under way.
+    #[must_use]
+    pub fn is_updating(&self) -> bool {
+        let update = self.condition(condition::INPLACE_UPDATE);
+        update.is_some_and(|update| update.reason == reason::INPLACE_UPDATING)
+    }
+
+    /// The address of its pod.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        let address: IpAddr = self.status.as_ref()?.sandbox_ip.parse().ok()?;
+        let address = address.to_canonical();
+        // A status is not trusted to name an address of the server's own machine.
+        let own = address.is_loopback() || address.is_unspecified() || address.is_multicast();
+        (!own && !is_link_local(address)).then_some(address)
+    }
+
+    /// A label.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let labels = self.metadata.labels.as_ref()?;
+        labels.get(key).map(String::as_str)
+    }
+
+    /// An annotation that is not empty.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        let annotations = self.metadata.annotations.as_ref()?;
+        Some(annotations.get(key)?.as_str()).filter(|value| !value.is_empty())
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_cannot_name_an_address_of_the_reader() {
+        for (address, usable) in [
+            ("10.0.0.7", true),
+            ("fd00::7", true),
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("::ffff:127.0.0.1", false),
+            ("0.0.0.0", false),
+            ("169.254.169.254", false),
+            ("fe80::1", false),
+            ("224.0.0.1", false),
+            ("", false),
+        ] {
+            let mut sandbox = Sandbox::default();
+            address.clone_into(&mut sandbox.status.get_or_insert_default().sandbox_ip);
+            assert_eq!(sandbox.address().is_some(), usable, "{address}");
+        }
+    }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use kube::Api;
 use kube::runtime::watcher;
+use parking_lot::Mutex;
 use shoal_crds::kruise::names::{GROUP, label};
-use shoal_crds::kruise::{Sandbox, SandboxSet, SandboxTemplate};
+use shoal_crds::kruise::{Picks, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate};
 use shoal_tasks::{TaskEnded, Tasks};
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +15,10 @@ use super::{Controllers, Requests, Running};
 use crate::args::InjectRuntime;
 use crate::cache::{Cache, Change, Kind, key, watch_kind};
 use crate::held::Held;
-use crate::kruise::{Pod, RuntimeInjection, SandboxController, SandboxSetController};
+use crate::kruise::{
+    Pod, RuntimeInjection, SandboxClaimController, SandboxController, SandboxSetController,
+    claim_group,
+};
 use crate::queue::Queue;
 
 /// The queues of the controllers.
@@ -22,12 +26,14 @@ use crate::queue::Queue;
 struct Queues {
     sandboxes: Queue<Sandbox>,
     sets: Queue<SandboxSet>,
+    claims: Queue<SandboxClaim>,
 }
 
 /// The caches.
 struct Caches {
     sandboxes: Arc<Cache<Sandbox>>,
     sets: Arc<Cache<SandboxSet>>,
+    claims: Arc<Cache<SandboxClaim>>,
     templates: Arc<Cache<SandboxTemplate>>,
     pods: Arc<Cache<Pod>>,
 }
@@ -37,6 +43,7 @@ impl Caches {
     async fn synced(&self) {
         self.sandboxes.synced().await;
         self.sets.synced().await;
+        self.claims.synced().await;
         self.templates.synced().await;
         self.pods.synced().await;
     }
@@ -51,7 +58,12 @@ impl Controllers {
         let mut watches = Tasks::default();
         let (sandboxes, sandbox_requests) = Queue::new();
         let (sets, set_requests) = Queue::new();
-        let queues = Queues { sandboxes, sets };
+        let (claims, claim_requests) = Queue::new();
+        let queues = Queues {
+            sandboxes,
+            sets,
+            claims,
+        };
         let caches = self.watch_kruise(&mut watches, &queues);
         tokio::select! {
             () = caches.synced() => {}
@@ -68,6 +80,9 @@ impl Controllers {
         }
         if self.args.kruise.feature_gates.sandbox_set {
             self.start_sets(&mut running, &caches, set_requests);
+        }
+        if self.args.kruise.feature_gates.sandbox_claim {
+            self.start_claims(&mut running, &caches, claim_requests);
         }
         running.finish(watches).await
     }
@@ -88,21 +103,7 @@ impl Controllers {
 
     fn watch_kruise(&self, tasks: &mut Tasks, queues: &Queues) -> Caches {
         let all = watcher::Config::default;
-        let to = queues.sandboxes.clone();
-        let mut changed = ChangedPools::new(GROUP);
-        tasks.spawn("changed sets", changed.forward(queues.sets.clone()));
-        let sandboxes = self.watch_all(
-            tasks,
-            all(),
-            |_| None,
-            move |change: Change<'_, Sandbox>| match change {
-                Change::Applied(sandbox) => {
-                    changed.applied(sandbox);
-                    to.add_key(&key(sandbox));
-                }
-                Change::Deleted(sandbox) => changed.deleted(sandbox),
-            },
-        );
+        let sandboxes = self.watch_sandboxes(tasks, queues);
         let to = queues.sets.clone();
         let sets = self.watch_all(
             tasks,
@@ -111,6 +112,17 @@ impl Controllers {
             move |change: Change<'_, SandboxSet>| {
                 let (Change::Applied(set) | Change::Deleted(set)) = change;
                 to.add_key(&key(set));
+            },
+        );
+        let to = queues.claims.clone();
+        let claims = self.watch_all(
+            tasks,
+            all(),
+            |_| None,
+            move |change: Change<'_, SandboxClaim>| {
+                if let Change::Applied(claim) = change {
+                    to.add_key(&key(claim));
+                }
             },
         );
         let (to, known) = (queues.sandboxes.clone(), sandboxes.clone());
@@ -136,9 +148,32 @@ impl Controllers {
         Caches {
             sandboxes,
             sets,
+            claims,
             templates,
             pods,
         }
+    }
+
+    fn watch_sandboxes(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<Sandbox>> {
+        let (to, claims) = (queues.sandboxes.clone(), queues.claims.clone());
+        let mut changed = ChangedPools::new(GROUP);
+        tasks.spawn("changed sets", changed.forward(queues.sets.clone()));
+        self.watch_all(
+            tasks,
+            watcher::Config::default(),
+            claim_group,
+            move |change: Change<'_, Sandbox>| match change {
+                Change::Applied(sandbox) => {
+                    changed.applied(sandbox);
+                    to.add_key(&key(sandbox));
+                    wake_claim(&claims, sandbox);
+                }
+                Change::Deleted(sandbox) => {
+                    changed.deleted(sandbox);
+                    wake_claim(&claims, sandbox);
+                }
+            },
+        )
     }
 
     fn start_sets(&self, running: &mut Running, caches: &Caches, requests: Requests<SandboxSet>) {
@@ -156,6 +191,34 @@ impl Controllers {
             &caches.sets,
             requests,
             args.sandboxset_workers,
+            reconcile,
+        );
+    }
+
+    fn start_claims(
+        &self,
+        running: &mut Running,
+        caches: &Caches,
+        requests: Requests<SandboxClaim>,
+    ) {
+        let args = &self.args.kruise;
+        let controller = Arc::new(SandboxClaimController {
+            cluster: self.cluster("sandboxclaim-controller"),
+            claims: caches.claims.clone(),
+            sets: caches.sets.clone(),
+            templates: caches.templates.clone(),
+            sandboxes: caches.sandboxes.clone(),
+            resizes: args.feature_gates.in_place_resize,
+            injected: args.inject_runtime == InjectRuntime::Always,
+            picks: Picks::default(),
+            uncertain: Mutex::default(),
+        });
+        let reconcile = move |claim| controller.clone().reconcile(claim);
+        running.start(
+            "kruise sandboxclaim",
+            &caches.claims,
+            requests,
+            args.sandboxclaim_workers,
             reconcile,
         );
     }
@@ -187,6 +250,16 @@ impl Controllers {
             requests,
             args.sandbox_workers,
             reconcile,
+        );
+    }
+}
+
+/// Asks for a reconcile of the claim of a sandbox.
+fn wake_claim(queue: &Queue<SandboxClaim>, sandbox: &Sandbox) {
+    if let Some(claim) = sandbox.label(label::CLAIM_NAME) {
+        queue.add(
+            sandbox.metadata.namespace.as_deref().unwrap_or_default(),
+            claim,
         );
     }
 }

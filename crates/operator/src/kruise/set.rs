@@ -18,13 +18,12 @@ use shoal_crds::kruise::{Sandbox, SandboxSet, SandboxSetStatus, SandboxTemplate}
 
 use self::backoff::Backoff;
 use self::plan::Plan;
+use super::batches::{self, AT_ONCE};
 use super::write;
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, is_conflict, is_missing};
 
-/// How many requests of one pass are under way at once.
-const AT_ONCE: usize = 16;
 /// Materialized templates beyond this are marked for removal.
 const MOST_TEMPLATES: usize = 10;
 
@@ -198,8 +197,6 @@ impl SandboxSetController {
         }
     }
 
-    /// Creates sandboxes: a small batch first, then twice as many each time. A cluster that refuses one batch is
-    /// not asked for the next.
     async fn create(
         &self,
         set: &SandboxSet,
@@ -207,34 +204,22 @@ impl SandboxSetController {
         count: usize,
     ) -> (usize, Option<Failure>) {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-        let mut created = 0;
-        let mut batch = self.initial_batch.max(1);
-        let mut failure = None;
-        while created < count && failure.is_none() {
-            let next = batch.min(count - created);
-            let results: Vec<Result<(), Failure>> = stream::iter(0..next)
-                .map(|_| async {
-                    let manifest = member::sandbox(set, revision)?;
-                    let made = self.cluster.create(namespace, &manifest).await?;
-                    self.sandboxes.learn(made);
-                    Ok(())
-                })
-                .buffer_unordered(AT_ONCE)
-                .collect()
-                .await;
-            created += results.iter().filter(|result| result.is_ok()).count();
-            failure = results.into_iter().find_map(Result::err);
-            batch *= 2;
-        }
-        if created > 0 {
-            let note = format!("created {created} sandboxes");
+        let created = batches::grow(count, self.initial_batch, || async {
+            let manifest = member::sandbox(set, revision)?;
+            let made = self.cluster.create(namespace, &manifest).await?;
+            self.sandboxes.learn(made);
+            Ok(true)
+        })
+        .await;
+        if created.count > 0 {
+            let note = format!("created {} sandboxes", created.count);
             self.cluster.event(set, false, "SandboxCreated", note);
         }
-        if let Some(failure) = &failure {
+        if let Some(failure) = &created.failure {
             let note = failure.to_string();
             self.cluster.event(set, true, "CreateSandboxFailed", note);
         }
-        (created, failure)
+        (created.count, created.failure)
     }
 }
 

@@ -1,0 +1,382 @@
+//! The controller of `SandboxClaim`: takes so many sandboxes out of a pool, or creates them, within a time.
+//!
+//! A claimed sandbox names the claim's UID as its owner, so nothing is claimed twice when the operator is killed
+//! between a claim and its status. As with a Job, a sandbox that is deleted after it was usable is not replaced.
+
+mod change;
+mod plan;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::runtime::controller::Action;
+use parking_lot::Mutex;
+use serde_json::json;
+use shoal_crds::kruise::names::{condition, label, reason};
+use shoal_crds::kruise::{
+    ClaimPhase, Claiming, Picks, Sandbox, SandboxClaim, SandboxClaimStatus, SandboxSet,
+    SandboxTemplate, revision,
+};
+
+use self::plan::Plan;
+use super::batches::{self, Written};
+use super::write;
+use crate::cache::{Cache, key};
+use crate::cluster::Cluster;
+use crate::conditions::{self, State, Truth};
+use crate::failure::{self, Failure, is_conflict, is_missing};
+use crate::patch;
+use crate::pool::generated_name;
+
+/// When a claim looks again for sandboxes of an empty pool.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How many sandboxes one pass claims, and how many its first batch.
+const MOST: usize = 50;
+const FIRST_BATCH: usize = 5;
+
+/// The group of the sandboxes of a claim.
+fn group(uid: &str) -> String {
+    format!("claim/{uid}")
+}
+
+/// The group of a sandbox by its claim, if it has one.
+pub(crate) fn claim_group(sandbox: &Sandbox) -> Option<String> {
+    sandbox.label(label::CLAIM_NAME)?;
+    sandbox
+        .annotation(shoal_crds::kruise::names::annotation::OWNER)
+        .map(group)
+}
+
+/// Reconciles claims.
+pub(crate) struct SandboxClaimController {
+    pub(crate) cluster: Cluster,
+    pub(crate) claims: Arc<Cache<SandboxClaim>>,
+    pub(crate) sets: Arc<Cache<SandboxSet>>,
+    pub(crate) templates: Arc<Cache<SandboxTemplate>>,
+    pub(crate) sandboxes: Arc<Cache<Sandbox>>,
+    /// Whether resources of running pods may change.
+    pub(crate) resizes: bool,
+    /// Whether all pods get the daemon.
+    pub(crate) injected: bool,
+    pub(crate) picks: Picks,
+    /// The claims with a write whose answer was lost, by UID. Its sandbox may not be in the cache yet.
+    pub(crate) uncertain: Mutex<HashSet<String>>,
+}
+
+/// How a claim ended.
+struct End {
+    reason: &'static str,
+    message: String,
+}
+
+impl SandboxClaimController {
+    /// Brings a claim closer to its end, or deletes it some time after that.
+    pub(crate) async fn reconcile(
+        self: Arc<Self>,
+        claim: Arc<SandboxClaim>,
+    ) -> Result<Action, Failure> {
+        let claim = self.claims.get(&key(&*claim)).unwrap_or(claim);
+        let Some(uid) = claim.metadata.uid.as_deref() else {
+            return Ok(Action::await_change());
+        };
+        if claim.metadata.deletion_timestamp.is_some() {
+            return Ok(Action::await_change());
+        }
+        let status = claim.status.as_ref();
+        if status.is_some_and(|status| status.phase == Some(ClaimPhase::Completed)) {
+            return self.expire(&claim).await;
+        }
+        let set = match self.startable(&claim).await? {
+            Ok(set) => set,
+            Err(end) => return self.complete(&claim, &Plan::default(), end).await,
+        };
+        self.learn(&claim, uid).await?;
+        let now = Timestamp::now();
+        let begun = status.and_then(|status| status.claim_start_time.as_ref());
+        let end = plan::end(&claim, begun.map_or(now, |begun| begun.0));
+        let mut plan = Plan::of(&claim, self.sandboxes.group(&group(uid)), now);
+        if end <= now {
+            // Nobody waits for these any more.
+            let late = std::mem::take(&mut plan.pending);
+            plan.failed.extend(late);
+        }
+        let mut failures = self.clear(&claim, &plan).await;
+        let mut written = Written::default();
+        if end > now && plan.missing > 0 {
+            written = self.claim(&claim, &set, plan.missing).await;
+            failures.extend(written.failure.take());
+        }
+        let over = plan.over(&claim, end <= now);
+        if let (true, Some((reason, message))) = (failures.is_empty(), over) {
+            return self.complete(&claim, &plan, End { reason, message }).await;
+        }
+        if let Some(failure) = Failure::of(failures) {
+            self.progress(&claim, &plan, now).await?;
+            return Err(failure);
+        }
+        self.progress(&claim, &plan, now).await?;
+        if written.exhausted {
+            let note = format!("no sandbox of {} waits", claim.spec.template_name);
+            self.cluster
+                .event(&*claim, true, "NoAvailableSandboxes", note);
+        }
+        let again = (written.exhausted || written.count < plan.missing).then_some(AGAIN);
+        let next = plan.next.map_or(end, |next| next.min(end));
+        let wait = Duration::try_from(next.duration_since(Timestamp::now())).unwrap_or_default();
+        // What was claimed now wakes the claim when it is ready, or has taken too long.
+        let first = again.map_or(wait, |again| wait.min(again));
+        Ok(Action::requeue(first.max(Duration::from_millis(10))))
+    }
+
+    /// The set of a claim, or why the claim cannot be carried out.
+    async fn startable(
+        &self,
+        claim: &SandboxClaim,
+    ) -> Result<Result<Arc<SandboxSet>, End>, Failure> {
+        let (namespace, _) = key(claim);
+        let name = &claim.spec.template_name;
+        let known = self.sets.get(&(namespace.clone(), name.clone()));
+        let set = match known {
+            Some(known) => Some(known),
+            // It may have been created together with the claim.
+            None => self.cluster.get(&namespace, name).await?.map(Arc::new),
+        };
+        let Some(set) = set.filter(|set| set.metadata.deletion_timestamp.is_none()) else {
+            return Ok(Err(End {
+                reason: reason::SANDBOX_SET_NOT_FOUND,
+                message: format!("there is no SandboxSet {name}"),
+            }));
+        };
+        if let Some(message) = change::refusal(claim, &set) {
+            let reason = reason::INVALID_CLAIM;
+            return Ok(Err(End { reason, message }));
+        }
+        if change::resizes(claim) && !self.resizes {
+            return Ok(Err(End {
+                reason: reason::FEATURE_GATE_DISABLED,
+                message: "the feature gate SandboxInPlaceResourceResize is turned off".to_owned(),
+            }));
+        }
+        Ok(Ok(set))
+    }
+
+    /// Lists the sandboxes of a claim with a write whose answer was lost: it may have been carried out.
+    async fn learn(&self, claim: &SandboxClaim, uid: &str) -> Result<(), Failure> {
+        if !self.uncertain.lock().contains(uid) {
+            return Ok(());
+        }
+        let (namespace, name) = key(claim);
+        let selector = format!("{}={name}", label::CLAIM_NAME);
+        for sandbox in self.cluster.list(&namespace, &selector).await? {
+            self.sandboxes.learn(sandbox);
+        }
+        self.uncertain.lock().remove(uid);
+        Ok(())
+    }
+
+    /// Deletes what is too much, and sandboxes that failed; or keeps these as the claim says.
+    async fn clear(&self, claim: &SandboxClaim, plan: &Plan) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        for sandbox in &plan.surplus {
+            let deleted = write::delete(&self.cluster, &self.sandboxes, sandbox, None, false).await;
+            failures.extend(deleted.err());
+        }
+        for sandbox in &plan.failed {
+            if let Err(failure) = self.clear_one(claim, sandbox).await {
+                failures.push(failure);
+                continue;
+            }
+            let name = sandbox.metadata.name.as_deref().unwrap_or_default();
+            let ready = sandbox.condition(condition::READY);
+            let why = ready.map_or("it has no pod yet", |ready| ready.message.as_str());
+            let note = format!("sandbox {name} did not become ready: {why}");
+            self.cluster.event(claim, true, "SandboxNotReady", note);
+        }
+        failures
+    }
+
+    async fn clear_one(&self, claim: &SandboxClaim, sandbox: &Sandbox) -> Result<(), Failure> {
+        if !claim.spec.reserve_failed_sandbox {
+            return write::delete(&self.cluster, &self.sandboxes, sandbox, None, false).await;
+        }
+        let (namespace, name) = key(sandbox);
+        let patch = json!({
+            "metadata": {"uid": sandbox.metadata.uid, "labels": {label::RESERVED_FAILED_SANDBOX: "true"}},
+            "spec": {"shutdownTime": null},
+        });
+        match self.cluster.patch(&namespace, &name, &patch).await {
+            Ok(patched) => drop(self.sandboxes.learn(patched)),
+            Err(error) if is_missing(&error) || is_conflict(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Claims as many sandboxes as are missing, but not too many in one pass.
+    async fn claim(&self, claim: &SandboxClaim, set: &SandboxSet, missing: usize) -> Written {
+        let template = set.spec.template_ref.as_ref();
+        let template = template.and_then(|reference| {
+            let namespace = set.metadata.namespace.clone().unwrap_or_default();
+            self.templates.get(&(namespace, reference.name.clone()))
+        });
+        let initialized = change::has_runtime(claim, set, template.as_deref(), self.injected);
+        let revision = revision::of_set(&set.spec);
+        batches::grow(missing.min(MOST), FIRST_BATCH, || async {
+            let claiming = change::claiming(claim, initialized, Timestamp::now())?;
+            let taken = match self.take(claim, set, &revision, &claiming).await {
+                Ok(false) if claim.spec.create_on_no_stock.unwrap_or(true) => {
+                    self.create(claim, set, &revision, &claiming).await
+                }
+                taken => taken,
+            };
+            taken.inspect_err(|failure| self.doubt(claim, failure))
+        })
+        .await
+    }
+
+    /// Remembers that a write may have been carried out although it failed.
+    fn doubt(&self, claim: &SandboxClaim, failure: &Failure) {
+        let answered = matches!(failure, Failure::Api(error) if failure::code(error).is_some_and(|code| code < 500));
+        if let (false, Some(uid)) = (answered, &claim.metadata.uid) {
+            self.uncertain.lock().insert(uid.clone());
+        }
+    }
+
+    /// Claims a sandbox that waits. Whether there was one.
+    async fn take(
+        &self,
+        claim: &SandboxClaim,
+        set: &SandboxSet,
+        revision: &str,
+        claiming: &Claiming,
+    ) -> Result<bool, Failure> {
+        let uid = set.metadata.uid.as_deref().unwrap_or_default();
+        let (mut tried, mut retried) = (HashSet::new(), HashSet::new());
+        loop {
+            let members = self.sandboxes.owned_by(uid);
+            let now = Timestamp::now();
+            let Some((candidate, pick)) = self.picks.pick(members, revision, &tried, now) else {
+                return Ok(false);
+            };
+            let mut claimed = (*candidate).clone();
+            change::apply(claim, claiming, &mut claimed);
+            let (before, after) = (json!(*candidate), json!(claimed));
+            let mut patch = patch::between(&before, &after).unwrap_or_default();
+            // Of several writes to this version, one wins.
+            patch["metadata"]["resourceVersion"] = json!(candidate.metadata.resource_version);
+            let (namespace, name) = key(&*candidate);
+            match self.cluster.patch(&namespace, &name, &patch).await {
+                Ok(taken) => {
+                    self.sandboxes.learn(taken);
+                    return Ok(true);
+                }
+                // Another claim, or only a change of its status: the newest state says which.
+                Err(error) if is_conflict(&error) => {
+                    if let Some(newest) = self.cluster.get(&namespace, &name).await? {
+                        let newest: Arc<Sandbox> = self.sandboxes.learn(newest);
+                        if retried.insert(pick.uid().to_owned()) && newest.is_free(now) {
+                            continue;
+                        }
+                    }
+                }
+                Err(error) if is_missing(&error) => self.sandboxes.forget(&(namespace, name)),
+                Err(error) => return Err(error.into()),
+            }
+            tried.insert(pick.uid().to_owned());
+        }
+    }
+
+    async fn create(
+        &self,
+        claim: &SandboxClaim,
+        set: &SandboxSet,
+        revision: &str,
+        claiming: &Claiming,
+    ) -> Result<bool, Failure> {
+        let names = generated_name(set.metadata.name.as_deref().unwrap_or_default())?;
+        let sandbox = change::cold(claim, set, claiming, revision, names);
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let made: Sandbox = self.cluster.create(namespace, &json!(sandbox)).await?;
+        self.sandboxes.learn(made);
+        Ok(true)
+    }
+
+    /// Writes how far the claim is.
+    async fn progress(
+        &self,
+        claim: &SandboxClaim,
+        plan: &Plan,
+        begun: Timestamp,
+    ) -> Result<(), Failure> {
+        let before = claim.status.as_ref();
+        let mut status = before.cloned().unwrap_or_default();
+        begin(&mut status, claim, plan, begun);
+        status.phase = Some(ClaimPhase::Claiming);
+        write::status(&self.cluster, &self.claims, claim, before, &status).await?;
+        Ok(())
+    }
+
+    async fn complete(
+        &self,
+        claim: &SandboxClaim,
+        plan: &Plan,
+        end: End,
+    ) -> Result<Action, Failure> {
+        let before = claim.status.as_ref();
+        let mut status = before.cloned().unwrap_or_default();
+        let (now, generation) = (Timestamp::now(), claim.metadata.generation);
+        begin(&mut status, claim, plan, now);
+        status.phase = Some(ClaimPhase::Completed);
+        status.completion_time = Some(Time(now));
+        status.message.clone_from(&end.message);
+        let completed = State::new(condition::COMPLETED, Truth::True, end.reason, &end.message);
+        conditions::set(&mut status.conditions, &completed, generation, now);
+        if end.reason == reason::TIMEOUT_REACHED {
+            let why = reason::CLAIM_TIMEOUT_REACHED;
+            let timed_out = State::new(condition::TIMED_OUT, Truth::True, why, &end.message);
+            conditions::set(&mut status.conditions, &timed_out, generation, now);
+        }
+        if let Some(uid) = &claim.metadata.uid {
+            self.uncertain.lock().remove(uid);
+        }
+        let written = write::status(&self.cluster, &self.claims, claim, before, &status).await?;
+        let good = end.reason == reason::ALL_REPLICAS_CLAIMED;
+        let event = if good { "ClaimCompleted" } else { end.reason };
+        self.cluster.event(claim, !good, event, end.message);
+        match written {
+            Some(written) => Ok(until_deletion(&written)),
+            None => Ok(Action::await_change()),
+        }
+    }
+
+    /// Deletes a completed claim when its time is over. Its sandboxes stay.
+    async fn expire(&self, claim: &SandboxClaim) -> Result<Action, Failure> {
+        if plan::deletion(claim).is_none_or(|at| at > Timestamp::now()) {
+            return Ok(until_deletion(claim));
+        }
+        let note = "its time after completion is over".to_owned();
+        self.cluster
+            .event(claim, false, "SandboxClaimTTLDelete", note);
+        write::delete(&self.cluster, &self.claims, claim, None, false).await?;
+        Ok(Action::await_change())
+    }
+}
+
+fn until_deletion(claim: &SandboxClaim) -> Action {
+    let Some(at) = plan::deletion(claim) else {
+        return Action::await_change();
+    };
+    let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+    Action::requeue(wait)
+}
+
+/// What every status of a claim says.
+fn begin(status: &mut SandboxClaimStatus, claim: &SandboxClaim, plan: &Plan, begun: Timestamp) {
+    status.observed_generation = claim.metadata.generation.unwrap_or_default();
+    status.claim_start_time.get_or_insert(Time(begun));
+    let delivered = i32::try_from(plan.delivered).unwrap_or(i32::MAX);
+    status.claimed_replicas = status.claimed_replicas.max(delivered);
+}
