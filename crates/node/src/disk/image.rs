@@ -29,6 +29,12 @@ const OPTIONS: &str = "noatime,nodiscard,nodatasum,nosuid,nodev";
 /// process holds all descriptors of this process.
 const BUSY: Duration = Duration::from_secs(2);
 
+/// How often `mkfs.btrfs` is started while other file systems come and go, and the pause between.
+const FORMAT_ATTEMPTS: u32 = 10;
+const FORMAT_PAUSE: Duration = Duration::from_millis(100);
+/// What it says then.
+const MOUNTS_CHANGED: &str = "cannot check mount status";
+
 /// Whether something is mounted at `path`.
 ///
 /// # Errors
@@ -134,9 +140,7 @@ fn make(file: &Path, size: Option<Mib>) -> io::Result<()> {
     let bytes = size.map_or_else(|| (free / 4).clamp(LEAST, MOST), Mib::bytes);
     let made = allocate(&beside, bytes, free).and_then(|()| {
         // Without discards the file keeps the space just allocated.
-        run(Command::new("mkfs.btrfs")
-            .args(["--quiet", "--nodiscard"])
-            .arg(&beside))?;
+        format(&beside)?;
         fs::rename(&beside, file)
     });
     if made.is_err() {
@@ -144,6 +148,26 @@ fn make(file: &Path, size: Option<Mib>) -> io::Result<()> {
         let _ = fs::remove_file(&beside);
     }
     made
+}
+
+/// Makes the file system. The program looks at all loop devices that are mounted, and gives up when one of them is
+/// detached meanwhile.
+fn format(file: &Path) -> io::Result<()> {
+    let make = || {
+        run(Command::new("mkfs.btrfs")
+            .args(["--quiet", "--nodiscard"])
+            .arg(file))
+        .map(drop)
+    };
+    for _ in 1..FORMAT_ATTEMPTS {
+        match make() {
+            Err(error) if error.to_string().contains(MOUNTS_CHANGED) => {
+                std::thread::sleep(FORMAT_PAUSE);
+            }
+            made => return made,
+        }
+    }
+    make()
 }
 
 fn allocate(file: &Path, bytes: u64, free: u64) -> io::Result<()> {
