@@ -7,6 +7,7 @@
 //! ```text
 //!   arguments ─▶ connection ─▶ calls ─▶ server            (sandboxes, keys, images, templates)
 //!                    └───────▶ inside ─▶ gateway ─▶ envd  (processes, files)
+//!   arguments ─▶ cluster ─▶ API server                    (sandboxes of Kubernetes)
 //! ```
 //!
 //! A failure is a [`failure::Failure`]: what failed, what to do, and the exit code.
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod cluster;
 mod completions;
 mod connection;
 pub mod dockerfile;
@@ -60,6 +62,8 @@ pub enum ClientCommand {
     Template(template::TemplateArgs),
     /// List warm pools and replace their members.
     Pool(pool::PoolArgs),
+    /// List, claim and use the sandboxes of a Kubernetes cluster.
+    Cluster(cluster::ClusterArgs),
 }
 
 /// Runs a command, prints the result, and returns the exit code.
@@ -85,6 +89,7 @@ pub fn run(command: ClientCommand) -> ExitCode {
             ClientCommand::Image(args) => image::run(args).await,
             ClientCommand::Template(args) => template::run(args).await,
             ClientCommand::Pool(args) => pool::run(args).await,
+            ClientCommand::Cluster(args) => cluster::run(args).await,
         }
     });
     // Something may still wait for a standard input that never ends.

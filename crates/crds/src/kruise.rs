@@ -4,6 +4,7 @@ mod checkpoint;
 mod claim;
 mod claiming;
 pub mod duration;
+mod internet;
 pub mod names;
 mod parts;
 mod picks;
@@ -22,6 +23,7 @@ pub use claim::{
     SandboxClaimStatus,
 };
 pub use claiming::{Claiming, InitRequest};
+pub use internet::{NO_INTERNET_POLICY, no_internet_policy};
 pub use parts::{
     ExecHook, HibernateStrategy, Lifecycle, LifecycleHook, PauseStrategy, PauseStrategyKind,
     RuntimeRef, TemplateRef, UpgradePolicy, UpgradePolicyKind,

@@ -9,7 +9,7 @@ use std::path::Path;
 /// ARCHITECTURE.md.
 const ARROWS: &[(&str, &[&str])] = &[
     ("api", &["core", "protocol"]),
-    ("cli", &["core", "protocol"]),
+    ("cli", &["core", "crds", "protocol"]),
     ("cluster", &["core", "crds", "protocol", "tasks"]),
     ("core", &[]),
     ("crds", &[]),

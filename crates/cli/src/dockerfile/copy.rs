@@ -191,10 +191,7 @@ impl Builder {
             let text = words::expand_body(&heredoc.body, around.escape, &self.scope);
             let text = text.map_err(|why| instruction.problem(why))?;
             text.known().map_err(|name| {
-                let plain = format!(
-                    "If ${name} shall stay as it is, write <<'{}'.",
-                    heredoc.name
-                );
+                let plain = format!("To keep ${name} as it is, write <<'{}'.", heredoc.name);
                 unknown(instruction, &name).with_hint(plain)
             })?
         } else {

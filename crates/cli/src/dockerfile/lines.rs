@@ -50,7 +50,7 @@ pub fn parse(text: &str) -> Result<Dockerfile, Problem> {
     if !instructions.iter().any(|one| one.keyword == "FROM") {
         return Err(Problem::new(
             0,
-            "it has no FROM: say what the build stands on",
+            "it has no FROM: name the base of the build",
         ));
     }
     Ok(Dockerfile {

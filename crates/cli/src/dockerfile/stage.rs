@@ -220,7 +220,7 @@ impl Builder {
             "CMD" | "ENTRYPOINT" | "SHELL" => self.start_words(instruction)?,
             "ONBUILD" => {
                 let problem = instruction.problem("a template has no later builds to act in");
-                return Err(problem.with_hint("Write its instruction where it shall be done."));
+                return Err(problem.with_hint("Write its instruction where it belongs."));
             }
             "HEALTHCHECK" => around.warn(
                 instruction,

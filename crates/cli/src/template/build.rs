@@ -56,7 +56,7 @@ Examples:
   shoal template build -f docker/Dockerfile --context . -t app:v2 --cpu 2 --memory 2G
   shoal template build -t web --start-cmd 'python3 -m http.server' --ready-cmd 'curl -f localhost:8000'
   shoal template build code-interpreter-v1         (a template of the installation)
-  shoal template build --watch TEMPLATE/BUILD      (shows a build that goes on)
+  shoal template build --watch TEMPLATE/BUILD      (shows a running build)
   shoal sandbox create --template app:v2")]
 pub(super) struct BuildArgs {
     /// Build a template that the server defines, such as code-interpreter-v1.

@@ -53,6 +53,8 @@ pub mod annotation {
     pub const LOCK: &str = "agents.kruise.io/lock";
     /// The owner: the ID of an API key, or the UID of a SandboxClaim.
     pub const OWNER: &str = "agents.kruise.io/owner";
+    /// `"true"` on a sandbox whose SandboxClaim has counted it.
+    pub const DELIVERED: &str = "agents.kruise.io/delivered";
     /// When the sandbox was claimed, in RFC 3339.
     pub const CLAIM_TIMESTAMP: &str = "agents.kruise.io/claim-timestamp";
     /// The ID of the checkpoint that the sandbox is a clone of.

@@ -42,7 +42,7 @@ impl Drop for Pick<'_> {
 
 impl Picks {
     /// Picks one of the members of a pool that waits: of this revision if there is one, else of another. None
-    /// when no member waits that was not `tried`, a set of UIDs.
+    /// when none of the first hundred is free for this claim; `tried` are UIDs that it had no luck with.
     pub fn pick(
         &self,
         mut members: Vec<Arc<Sandbox>>,

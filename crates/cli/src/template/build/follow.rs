@@ -66,7 +66,7 @@ impl Build {
         let ended = tokio::select! {
             ended = self.outcome(server) => ended,
             _ = interruptions.next() => {
-                return Err(Failure::new(Kind::Interrupted, "interrupted; the build goes on at the server")
+                return Err(Failure::new(Kind::Interrupted, "interrupted; the build continues on the server")
                     .with_hint(format!(
                         "`shoal template build --watch {name}` shows the rest of it, `--cancel {name}` ends it."
                     )));
@@ -77,7 +77,7 @@ impl Build {
             Ok(Some(reason)) => Err(self.failed(&reason)),
             Err(failure) if failure.kind() == Kind::NotFound => Err(failure),
             Err(failure) => Err(failure.with_hint(format!(
-                "The build may go on at the server: `shoal template build --watch {name}` shows it."
+                "The build may continue on the server: `shoal template build --watch {name}` shows it."
             ))),
         }
     }
@@ -194,7 +194,7 @@ impl Build {
             Some(Part::Finalize) => {
                 format!("after the last step (start command, ready command, snapshot): {message}")
             }
-            Some(Part::Base) => format!("what the build stands on: {message}"),
+            Some(Part::Base) => format!("the base of the build: {message}"),
             Some(Part::Step(step)) => format!("step {step}: {message}"),
             None => message.to_owned(),
         };
