@@ -88,10 +88,10 @@ def operators(cluster, definitions):
     """Starts operators without a webhook, and kills them at the end."""
     started: list[Operator] = []
 
-    def start(name: str, *flags: str, configuration=None) -> Operator:
+    def start(name: str, *flags: str, configuration=None, **environment: str) -> Operator:
         operator = Operator(cluster, name, configuration)
         started.append(operator)
-        operator.start("--enable-webhook=false", *flags)
+        operator.start("--enable-webhook=false", *flags, **environment)
         return operator
 
     yield start

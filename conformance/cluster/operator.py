@@ -20,7 +20,7 @@ CLEAR_SECONDS = 120
 #: Kinds whose objects have pods; claims and pools come before what they would replace.
 SERVED = [
     *(f"{kind}.extensions.agents.x-k8s.io" for kind in ("sandboxclaims", "sandboxwarmpools", "sandboxtemplates")),
-    *(f"{kind}.agents.kruise.io" for kind in ("sandboxclaims", "sandboxsets", "sandboxes")), "sandboxes.agents.x-k8s.io",
+    *(f"{kind}.agents.kruise.io" for kind in ("checkpoints", "sandboxclaims", "sandboxsets", "sandboxes")), "sandboxes.agents.x-k8s.io",
 ]
 
 #: What gives the chart's programs their rights.
@@ -64,10 +64,11 @@ class Operator:
         found = {one["metadata"]["name"]: one for one in self.cluster.get("customresourcedefinitions")["items"]}
         return all(condition(found[name], "Established").get("status") == "True" for name in names)
 
-    def start(self, *flags: str) -> None:
+    def start(self, *flags: str, **environment: str) -> None:
         configuration = self.configuration or service_account(self.cluster)
         self.cluster.processes.start(
-            self.name, "env", f"KUBECONFIG={configuration}", program(), "operator",
+            self.name, "env", f"KUBECONFIG={configuration}", *(f"{key}={value}" for key, value in environment.items()),
+            program(), "operator",
             f"--health-probe-bind-address=127.0.0.1:{self.health}", f"--metrics-bind-address=127.0.0.1:{self.metrics}",
             f"--webhook-port={self.webhook}", f"--webhook-url={self.url}", *flags,
         )

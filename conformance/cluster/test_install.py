@@ -65,7 +65,7 @@ def helm(cluster, *arguments: object) -> str:
 
 
 def running(name: str, version: str = "v1beta1") -> dict:
-    """A sandbox whose program goes on: the shell of the image ends without input."""
+    """A sandbox whose program keeps running: the shell of the image ends without input."""
     made = sandbox(name, version)
     made["spec"]["podTemplate"]["spec"]["containers"][0]["command"] = ["sleep", "1000"]
     return made

@@ -13,6 +13,8 @@ from ..installation import wait_until
 from .serving import Replica, first_key
 from .test_sdk import available, members, sandbox_set
 
+#: The label of pods that tells whether they reach the internet.
+CLOSED = "agents.kruise.io/allow-internet-access"
 #: The daemon does not run on fake nodes.
 PLAIN = {"e2b.agents.kruise.io/skip-init-runtime": "true"}
 
@@ -44,6 +46,17 @@ def call(replica: Replica, key: str, method: str, path: str, body: dict | None =
         return refused.code, json.load(refused)
 
 
+def create(replica: Replica, key: str, template: str, **request: object) -> dict:
+    """A new sandbox. The replica may not know the template yet."""
+
+    def made():
+        status, answer = call(replica, key, "POST", "/sandboxes", {"templateID": template, "metadata": PLAIN} | request)
+        assert status in (201, 404), answer
+        return answer if status == 201 else None
+
+    return wait_until(made, 30, f"a sandbox of {template}")
+
+
 def plain_set(name: str, replicas: int) -> dict:
     made = sandbox_set(name, replicas)
     del made["spec"]["runtimes"]
@@ -63,14 +76,14 @@ def test_replicas_that_compete_claim_each_sandbox_once(replicas, key, cluster):
     wait_until(lambda: available(cluster, "busy") >= size, 90, "a full pool")
     waiting = {one["metadata"]["uid"] for one in members(cluster, "busy")}
 
-    def create(number: int) -> str:
+    def create_one(number: int) -> str:
         body = {"templateID": "busy", "timeout": 600, "metadata": PLAIN | {"number": str(number)}}
         status, answer = call(replicas[number % len(replicas)], key, "POST", "/sandboxes", body)
         assert status == 201, answer
         return answer["sandboxID"]
 
     with concurrent.futures.ThreadPoolExecutor(size) as at_once:
-        ids = list(at_once.map(create, range(size)))
+        ids = list(at_once.map(create_one, range(size)))
     assert len(set(ids)) == size
     claimed = resources(cluster, "busy")
     assert set(ids) <= set(claimed)
@@ -85,8 +98,7 @@ def test_a_replica_knows_what_another_has_just_made(replicas, key, cluster):
     cluster.apply(plain_set("shared", 1))
     first, second, third = replicas
     for round in range(5):
-        status, made = call(first, key, "POST", "/sandboxes", {"templateID": "shared", "metadata": PLAIN})
-        assert status == 201, made
+        made = create(first, key, "shared")
         assert call(second, key, "GET", f"/sandboxes/{made['sandboxID']}")[0] == 200
         assert call(third, key, "DELETE", f"/sandboxes/{made['sandboxID']}")[0] == 204
         wait_until(lambda: call(first, key, "GET", f"/sandboxes/{made['sandboxID']}")[0] == 404, 30, "it is gone")
@@ -94,8 +106,7 @@ def test_a_replica_knows_what_another_has_just_made(replicas, key, cluster):
 
 def test_an_id_cannot_be_taken_from_another_namespace(replicas, key, cluster):
     cluster.apply(plain_set("owned", 1), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "thief"}})
-    status, made = call(replicas[0], key, "POST", "/sandboxes", {"templateID": "owned", "metadata": PLAIN})
-    assert status == 201, made
+    made = create(replicas[0], key, "owned")
     labels = {"agents.kruise.io/sandbox-id": made["sandboxID"], "agents.kruise.io/sandbox-claimed": "true"}
     cluster.apply({
         "apiVersion": "agents.kruise.io/v1alpha1", "kind": "Sandbox",
@@ -120,8 +131,7 @@ def test_keys_act_in_their_own_namespace(replicas, key, cluster):
     theirs = made["data"]["secret"]
     wait_until(lambda: call(replicas[1], theirs, "GET", "/v2/sandboxes")[0] == 200, 30, "another replica knows the key")
     cluster.apply(plain_set("private", 0))
-    status, sandbox = call(replicas[0], key, "POST", "/sandboxes", {"templateID": "private", "metadata": PLAIN})
-    assert status == 201, sandbox
+    sandbox = create(replicas[0], key, "private")
     for replica in replicas:
         assert call(replica, theirs, "GET", f"/sandboxes/{sandbox['sandboxID']}")[0] == 404
         assert call(replica, theirs, "DELETE", f"/sandboxes/{sandbox['sandboxID']}")[0] in (204, 404)
@@ -130,3 +140,60 @@ def test_keys_act_in_their_own_namespace(replicas, key, cluster):
     assert call(replicas[0], key, "GET", f"/sandboxes/{sandbox['sandboxID']}")[0] == 200
     status, refused = call(replicas[0], key, "POST", "/api/v1/keys", {"team": "nowhere", "name": "x"})
     assert status == 400 and "nowhere" in str(refused), refused
+
+
+def test_the_internet_is_closed_where_a_user_asks(replicas, key, cluster):
+    cluster.apply(plain_set("closed", 2))
+    wait_until(lambda: available(cluster, "closed") >= 2, 90, "a full pool")
+    policy = ("networkpolicies.networking.k8s.io", "shoal-no-internet")
+    closes = {"podSelector": {"matchLabels": {CLOSED: "false"}}, "policyTypes": ["Egress"]}
+    first = wait_until(lambda: cluster.find(*policy), 60, "the policy")
+    assert first["spec"] == closes
+
+    def label(allowed: bool) -> str:
+        made = create(replicas[0], key, "closed", timeout=600, allow_internet_access=allowed)
+        pod = cluster.get("pod", resources(cluster, "closed")[made["sandboxID"]]["metadata"]["name"])
+        return pod["metadata"]["labels"].get(CLOSED)
+
+    # The label is there when the create is answered.
+    assert label(False) == "false"
+    assert label(True) in ("true", None)
+    # Somebody opens it, or deletes it.
+    cluster.patch(*policy, {"spec": {"egress": [{}]}})
+    wait_until(lambda: cluster.get(*policy)["spec"] == closes, 60, "corrected")
+    cluster.kubectl("delete", *policy)
+    wait_until(lambda: (cluster.find(*policy) or first)["metadata"]["uid"] != first["metadata"]["uid"], 60, "made again")
+    assert label(False) == "false"
+
+
+def test_a_template_that_closes_the_internet_keeps_it_closed(replicas, key, cluster):
+    made = plain_set("shut", 1)
+    made["spec"]["template"]["metadata"] = {"labels": {CLOSED: "false"}}
+    cluster.apply(made)
+    wait_until(lambda: available(cluster, "shut") >= 1, 90, "a full pool")
+    created = create(replicas[0], key, "shut", allow_internet_access=True)
+    taken = resources(cluster, "shut")[created["sandboxID"]]
+    assert taken["spec"]["template"]["metadata"]["labels"][CLOSED] == "false"
+
+
+def test_a_create_is_refused_where_the_internet_cannot_be_closed(replicas, key, cluster):
+    """Somebody else's policy has the name, and the operator does not touch it."""
+    foreign = {
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "shoal-no-internet", "namespace": "foreign"}, "spec": {"podSelector": {}},
+    }
+    pool = plain_set("anything", 1)
+    pool["metadata"]["namespace"] = "foreign"
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "foreign"}}, foreign, pool)
+    status, made = call(replicas[0], key, "POST", "/api/v1/keys", {"team": "foreign", "name": "theirs"})
+    assert status in (200, 201), made
+    theirs = made["data"]["secret"]
+    body = {"templateID": "anything", "metadata": PLAIN, "allow_internet_access": False}
+    refused = wait_until(lambda: (seen := call(replicas[0], theirs, "POST", "/sandboxes", body))[0] == 501 and seen, 60, "501")
+    assert "shoal-no-internet" in str(refused)
+    assert call(replicas[0], theirs, "GET", "/v2/sandboxes")[1] == []
+    status, made = call(replicas[0], theirs, "POST", "/sandboxes", body | {"allow_internet_access": True})
+    assert status == 201, made
+    assert cluster.get("networkpolicies.networking.k8s.io", "shoal-no-internet", namespace="foreign")["spec"]["policyTypes"]
+    assert call(replicas[0], theirs, "DELETE", f"/sandboxes/{made['sandboxID']}")[0] == 204
+    cluster.kubectl("delete", "namespace", "foreign", "--wait=false")

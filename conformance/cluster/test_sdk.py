@@ -119,7 +119,7 @@ def test_a_pause_ends_the_pod_and_a_connect_starts_another(pool, api, real_clust
 
 
 def status_of_init(address: str, **headers: str) -> int:
-    """What the daemon of a pod answers to somebody who reaches its port and has a token of his own to set."""
+    """The answer of a pod's daemon to a stranger who tries to set a token."""
     body = json.dumps({"accessToken": "stranger"}).encode()
     request = urllib.request.Request(f"http://{address}:49983/init", data=body, headers=headers, method="POST")
     try:

@@ -1,5 +1,7 @@
 //! Creating a sandbox: a claim from the pool of its template, or a new one where none waits.
 
+mod request;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,21 +10,18 @@ use kube::Api;
 use kube::api::PostParams;
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
+use shoal_core::ports::NoEntropy;
 use shoal_core::ports::create::{CpuTarget, CreateError, Created, ResizeCreated, SandboxRequest};
-use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::ports::templates::TemplateError;
-use shoal_core::ports::{NoEntropy, NotServed};
 use shoal_core::resources::MilliCpu;
 use shoal_core::sandbox::OnTimeout;
 use shoal_crds::kruise::names::{annotation, condition, label};
 use shoal_crds::kruise::{Claiming, InitRequest, Sandbox, SandboxSet};
-use shoal_crds::parts::Pairs;
 
 use crate::identity::{self, key};
 use crate::options::{Keep, Options};
-use crate::routes::WAKE_ON_TRAFFIC;
 use crate::sandboxes::Sandboxes;
-use crate::{failure, pod, random, ready, record};
+use crate::{failure, internet, pod, random, ready, record};
 
 /// How long a sandbox may take to become ready when the request does not say: its image may have to be
 /// pulled.
@@ -42,6 +41,8 @@ struct Plan {
     set: Arc<SandboxSet>,
     claiming: Claiming,
     resize: Option<ResizeCreated>,
+    /// Whether the internet is closed to it.
+    closed: bool,
     options: Options,
 }
 
@@ -56,6 +57,10 @@ impl Sandboxes {
         new: SandboxRequest,
     ) -> Result<Created, CreateError> {
         let plan = self.plan(principal, new)?;
+        if plan.closed {
+            let (namespace, _) = key(&plan.set.metadata);
+            internet::check_policy(&self.client, &namespace).await?;
+        }
         let (sandbox, is_new) = self.place(&plan).await?;
         match self.finish(&plan, &sandbox, is_new).await {
             Ok(sandbox) => Ok(Created {
@@ -69,38 +74,17 @@ impl Sandboxes {
     }
 
     fn plan(&self, principal: &Principal, mut new: SandboxRequest) -> Result<Plan, CreateError> {
-        refuse_unserved(&new)?;
+        request::refuse_unserved(&new)?;
         let template = new.template.as_ref().ok_or(CreateError::NoTemplate)?;
         let set = self.templates.set(principal, template.as_str());
         let set = set.ok_or_else(|| TemplateError::NotFound(template.to_string()))?;
         let options = Options::take(&mut new.metadata)?;
         let now = Time::now();
         let (pause_time, shutdown_time) = self.deadlines(&new, &options, now)?;
-        let is_label = |key: &String| new.labels.contains(key);
-        let (mut labels, mut annotations): (Pairs, Pairs) =
-            new.metadata.into_iter().partition(|(key, _)| is_label(key));
-        keep_pod_labels(&set, &labels)?;
-        if new.resize.is_some() && set.spec.template.is_none() {
-            let absent = NotServed {
-                what: "other processors for a SandboxSet with a template reference",
-                instead: "write the template into the set",
-            };
-            return Err(CreateError::Sandbox(SandboxError::NotServed(absent)));
-        }
-        if new.auto_resume {
-            annotations.insert(WAKE_ON_TRAFFIC.to_owned(), "true".to_owned());
-        }
-        if let Some(internet) = new.network.egress.internet {
-            let value = internet.to_string();
-            labels.insert(label::ALLOW_INTERNET_ACCESS.to_owned(), value);
-        }
-        if let Some(keep) = &options.keep_paused {
-            let key = annotation::RESERVE_PAUSED_SANDBOX_DURATION;
-            annotations.insert(key.to_owned(), keep.clone());
-        }
-        if options.return_ip {
-            annotations.insert(annotation::RETURN_SANDBOX_IP.to_owned(), "true".to_owned());
-        }
+        request::need_template(&set, &new)?;
+        let closed = new.network.egress.internet == Some(false) || request::is_closed(&set);
+        let metadata = std::mem::take(&mut new.metadata);
+        let (labels, annotations) = request::marks(&set, &new, metadata, &options)?;
         let init = (!options.skip_init).then(|| {
             Ok::<_, NoEntropy>(InitRequest {
                 env_vars: new.env,
@@ -125,6 +109,7 @@ impl Sandboxes {
             set,
             claiming,
             resize: new.resize,
+            closed,
             options,
         })
     }
@@ -231,7 +216,9 @@ impl Sandboxes {
         let time = plan.options.ready_timeout.unwrap_or(READY).min(READY);
         // A waiting sandbox is ready. Only a change of its pod has to be waited for.
         let early = plan.resize.is_some_and(|resize| resize.early_return);
-        let ready = if is_new || (plan.resize.is_some() && !early) {
+        // The policy that closes the internet selects the pod by a label, which the operator gives it.
+        let changes = plan.closed || (plan.resize.is_some() && !early);
+        let ready = if is_new || changes {
             let generation = sandbox.metadata.generation.unwrap_or_default();
             let ready = ready::wait(&self.watched, &key, generation, time).await;
             ready.map_err(|error| CreateError::NotReady(error.to_string()))?
@@ -239,6 +226,12 @@ impl Sandboxes {
             let known = self.watched.get(&key);
             known.unwrap_or_else(|| Arc::new(sandbox.clone()))
         };
+        let labels = ready.status.as_ref().map(|status| &status.pod_info.labels);
+        let label = labels.and_then(|labels| labels.get(label::ALLOW_INTERNET_ACCESS));
+        if plan.closed && label.is_none_or(|label| label != "false") {
+            let told = "its pod did not get the label that closes the internet".to_owned();
+            return Err(CreateError::NotReady(told));
+        }
         if let Some(failed) = plan.resize.and_then(|resize| not_resized(&ready, resize)) {
             return Err(CreateError::Driver(DriverError::CannotResize(failed)));
         }
@@ -298,59 +291,6 @@ fn not_resized(sandbox: &Sandbox, resize: ResizeCreated) -> Option<String> {
     (failed && demanded).then(|| update.message.clone())
 }
 
-/// Refuses labels that the pod has from its template: policies and services may select pods by them.
-fn keep_pod_labels(set: &SandboxSet, labels: &Pairs) -> Result<(), CreateError> {
-    let of_pod = set.spec.template.as_ref();
-    let of_pod = of_pod.map(|template| &template.metadata.labels);
-    let taken = labels
-        .keys()
-        .find(|key| of_pod.is_some_and(|of_pod| of_pod.contains_key(*key)));
-    match taken {
-        Some(key) => Err(CreateError::InvalidOption(format!(
-            "metadata `label:{key}`: the template sets this label"
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// Refuses what only a machine of its own can do.
-fn refuse_unserved(new: &SandboxRequest) -> Result<(), CreateError> {
-    let instead = "make a SandboxSet with it, and name that";
-    let asked = [
-        ("an image in a request", new.image.is_some()),
-        ("a runtime in a request", new.runtime.is_some()),
-        ("a working directory in a request", new.workdir.is_some()),
-        ("a default port in a request", new.port.is_some()),
-        ("memory in a request", new.resources.memory.is_some()),
-        ("processors in a request", new.resources.cpu.is_some()),
-        ("a disk in a request", new.resources.disk.is_some()),
-    ];
-    let network = &new.network;
-    let rules = &network.egress;
-    let rules = rules.allow.is_some() || rules.deny.is_some() || rules.dns_servers.is_some();
-    let isolated = network.allow_public_traffic == Some(false);
-    let of_network = [
-        ("a network rule in a request", rules),
-        ("a sandbox whose ports need a token", isolated),
-        (
-            "another host name for requests",
-            network.mask_request_host.is_some(),
-        ),
-    ];
-    if let Some((what, _)) = of_network.into_iter().find(|(_, asked)| *asked) {
-        let instead = "create a NetworkPolicy that selects its pods";
-        let absent = NotServed { what, instead };
-        return Err(CreateError::Sandbox(SandboxError::NotServed(absent)));
-    }
-    match asked.into_iter().find(|(_, asked)| *asked) {
-        Some((what, _)) => Err(CreateError::Sandbox(SandboxError::NotServed(NotServed {
-            what,
-            instead,
-        }))),
-        None => Ok(()),
-    }
-}
-
 /// The API server refused a sandbox, as for want of quota, or did not answer.
 fn refused(error: kube::Error) -> CreateError {
     match failure::refusal(&error) {
@@ -365,57 +305,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-    use shoal_core::network::RequestedNetwork;
-
     use super::*;
-
-    fn request() -> SandboxRequest {
-        let Ok(template) = "code".parse::<shoal_core::template::TemplateRef>() else {
-            unreachable!("it is a name")
-        };
-        SandboxRequest::of(template)
-    }
-
-    #[test]
-    fn isolation_that_is_not_carried_out_is_refused() {
-        assert!(refuse_unserved(&request()).is_ok());
-        let mut ruled = request();
-        ruled.network.egress.deny = Some(vec!["8.8.8.8".parse().unwrap()]);
-        let mut private = request();
-        private.network = RequestedNetwork {
-            allow_public_traffic: Some(false),
-            ..RequestedNetwork::default()
-        };
-        let mut masked = request();
-        masked.network.mask_request_host = Some("localhost:${PORT}".parse().unwrap());
-        let mut large = request();
-        large.resources.memory = Some(shoal_core::resources::Mib(4096));
-        for (unserved, what) in [
-            (ruled, "network rule"),
-            (private, "ports need a token"),
-            (masked, "host name"),
-            (large, "memory"),
-        ] {
-            let error = refuse_unserved(&unserved).unwrap_err().to_string();
-            assert!(error.contains(what), "{error}");
-        }
-    }
-
-    #[test]
-    fn labels_of_the_template_cannot_be_replaced() {
-        let set: SandboxSet = serde_json::from_value(json!({
-            "metadata": {"name": "code"},
-            "spec": {"template": {"metadata": {"labels": {"app": "code"}}, "spec": {}}},
-        }))
-        .unwrap();
-        let labels = |key: &str| Pairs::from([(key.to_owned(), "x".to_owned())]);
-        assert!(keep_pod_labels(&set, &labels("tier")).is_ok());
-        let error = keep_pod_labels(&set, &labels("app"))
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("label:app"), "{error}");
-    }
 
     #[test]
     fn what_is_kept_for_ever_ends_in_a_hundred_years() {

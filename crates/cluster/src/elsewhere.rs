@@ -16,7 +16,7 @@ use shoal_core::ports::builds::{
 use shoal_core::ports::catalogue::{
     CatalogueError, CatalogueInForce, RefusedEdit, TemplateCatalogue,
 };
-use shoal_core::ports::installation::ImageStore;
+use shoal_core::ports::installation::InstalledImages;
 use shoal_core::ports::snapshots::{
     NewSnapshot, SnapshotError, SnapshotFilter, Snapshots, TakeError,
 };
@@ -136,7 +136,7 @@ impl Uploads for Elsewhere {
     }
 }
 
-impl ImageStore for Elsewhere {
+impl InstalledImages for Elsewhere {
     fn list(&self) -> BoxFuture<'_, Result<Vec<Image>, ImageError>> {
         refuse(IMAGES)
     }

@@ -24,6 +24,7 @@ mod follow;
 mod identity;
 mod initialize;
 mod installation;
+mod internet;
 mod keys;
 mod lifecycle;
 mod options;

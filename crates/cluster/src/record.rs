@@ -8,7 +8,7 @@ use jiff::Timestamp as Time;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use shoal_core::auth::Token;
 use shoal_core::clock::Timestamp;
-use shoal_core::driver::{Origin, Phases, StartReport};
+use shoal_core::driver::{Phases, StartKind, StartReport};
 use shoal_core::network::{Egress, NetworkPolicy, RequestedNetwork};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec, TokenSalts};
 use shoal_core::snapshot::{Contents, Saved};
@@ -192,7 +192,11 @@ fn report(sandbox: &Sandbox, address: IpAddr) -> StartReport {
     StartReport {
         isolation: pod::isolation(&runtime),
         runtime,
-        origin: if pooled { Origin::Pooled } else { Origin::Cold },
+        origin: if pooled {
+            StartKind::Pooled
+        } else {
+            StartKind::Cold
+        },
         phases: Phases::default(),
         address,
         envd_version: String::new(),

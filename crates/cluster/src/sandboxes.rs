@@ -130,7 +130,7 @@ impl Sandboxes {
     }
 }
 
-/// The port. Creates, pauses and resumes go on when their callers stop waiting: what follows a write is part
+/// The port. Creates, pauses and resumes continue when their callers stop waiting: what follows a write is part
 /// of it.
 pub(crate) struct Port(pub(crate) Arc<Sandboxes>);
 

@@ -2,13 +2,17 @@
 //! manifests work unchanged.
 
 mod kruise;
+mod unused;
 
 use std::net::{Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use shoal_crds::Conversion;
+use shoal_crds::kruise::duration;
 
 pub use self::kruise::{FeatureGates, InjectRuntime, KruiseArgs};
+pub use self::unused::UnusedArgs;
 
 /// An address to listen on, if any: `HOST:PORT`, `:PORT` for all addresses of the machine, `0` for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,19 @@ impl std::str::FromStr for Listen {
             .map(|address| Self(Some(address)))
             .map_err(|_| invalid())
     }
+}
+
+/// A time as Go writes it: `5m`, `1h30m`, `500ms`.
+fn time(text: &str) -> Result<Duration, String> {
+    let time = duration::parse(text).and_then(|time| Duration::try_from(time).ok());
+    time.ok_or_else(|| format!("{text:?} is no time: write 90s, 5m or 1h30m"))
+}
+
+/// A number a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok();
+    let rate = rate.filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
+    rate.ok_or_else(|| format!("{text:?} is no rate: write a number that is not negative"))
 }
 
 /// The flags.
@@ -70,9 +87,15 @@ pub struct OperatorArgs {
     /// How many members one pass of a pool creates.
     #[arg(long, value_name = "COUNT", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
     pub sandbox_warm_pool_max_batch_size: u16,
-    /// Seconds after which a member that is not ready is replaced.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    pub sandbox_warm_pool_readiness_grace_seconds: u64,
+    /// When a member that is not ready is replaced.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
+    pub sandbox_warm_pool_readiness_grace_period: Duration,
+    /// How long a pool waits after its last loss of members before it is refilled.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
+    pub sandbox_warm_pool_replenish_delay: Duration,
+    /// How many members a second each pool creates; 0 for no limit.
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true, default_value_t = 0.0, value_parser = rate)]
+    pub sandbox_warm_pool_max_refill_rate: f64,
     /// Let the cluster autoscaler evict waiting members.
     #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
@@ -80,12 +103,9 @@ pub struct OperatorArgs {
     /// Publish no events about claims that got a sandbox.
     #[arg(long)]
     pub disable_claim_events: bool,
-    /// Accepted for the reference's manifests: requests are not limited here.
-    #[arg(long, value_name = "COUNT", allow_negative_numbers = true, default_value_t = -1.0)]
-    pub kube_api_qps: f32,
-    /// Accepted for the reference's manifests: requests are not limited here.
-    #[arg(long, value_name = "COUNT", default_value_t = 10)]
-    pub kube_api_burst: u32,
+    /// Flags of the reference that change nothing here.
+    #[command(flatten)]
+    pub unused: UnusedArgs,
     /// Serve the conversion webhook.
     #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
@@ -163,5 +183,18 @@ mod tests {
         assert_eq!(read("0"), Ok(None));
         assert!(read("localhost").is_err());
         assert!(read(":http").is_err());
+    }
+
+    #[test]
+    fn rates_and_times_are_finite() {
+        assert_eq!(rate("0"), Ok(0.0));
+        assert_eq!(rate("2.5"), Ok(2.5));
+        for text in ["", "-1", "NaN", "inf", "many"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+        assert_eq!(time("5m"), Ok(Duration::from_secs(300)));
+        for text in ["", "-1s", "5"] {
+            assert!(time(text).is_err(), "{text}");
+        }
     }
 }

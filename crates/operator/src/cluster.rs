@@ -10,8 +10,10 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource};
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tracing::Instrument;
 
 use crate::cache::Kind;
+use crate::trace;
 
 /// How many events are published at once. More are dropped: the API server is slow then.
 const EVENTS: usize = 100;
@@ -46,13 +48,19 @@ impl Cluster {
         Api::namespaced(self.client.clone(), namespace)
     }
 
+    fn params(&self) -> PatchParams {
+        PatchParams {
+            field_manager: Some(self.manager.to_owned()),
+            ..PatchParams::default()
+        }
+    }
+
     /// Creates an object from JSON and returns what the API server made of it.
     pub(crate) async fn create<K: Kind>(
         &self,
         namespace: &str,
         manifest: &Value,
     ) -> kube::Result<K> {
-        count::<K>("create");
         let params = PostParams {
             field_manager: Some(self.manager.to_owned()),
             dry_run: false,
@@ -61,7 +69,7 @@ impl Cluster {
         let request = Request::new(K::url_path(&(), Some(namespace)))
             .create(&params, body)
             .map_err(kube::Error::BuildRequest)?;
-        self.client.request(request).await
+        sent::<K, _>("create", self.client.request(request)).await
     }
 
     pub(crate) async fn get<K: Kind>(
@@ -69,8 +77,8 @@ impl Cluster {
         namespace: &str,
         name: &str,
     ) -> kube::Result<Option<K>> {
-        count::<K>("get");
-        self.api(namespace).get_opt(name).await
+        let api = self.api::<K>(namespace);
+        sent::<K, _>("get", api.get_opt(name)).await
     }
 
     /// The objects with these labels.
@@ -79,9 +87,9 @@ impl Cluster {
         namespace: &str,
         labels: &str,
     ) -> kube::Result<Vec<K>> {
-        count::<K>("list");
         let params = ListParams::default().labels(labels);
-        Ok(self.api(namespace).list(&params).await?.items)
+        let api = self.api::<K>(namespace);
+        Ok(sent::<K, _>("list", api.list(&params)).await?.items)
     }
 
     /// Applies a JSON merge patch.
@@ -91,14 +99,9 @@ impl Cluster {
         name: &str,
         patch: &Value,
     ) -> kube::Result<K> {
-        count::<K>("patch");
-        let params = PatchParams {
-            field_manager: Some(self.manager.to_owned()),
-            ..PatchParams::default()
-        };
-        self.api(namespace)
-            .patch(name, &params, &Patch::Merge(patch))
-            .await
+        let (api, params) = (self.api::<K>(namespace), self.params());
+        let patch = Patch::Merge(patch);
+        sent::<K, _>("patch", api.patch(name, &params, &patch)).await
     }
 
     /// Applies a JSON merge patch to the status.
@@ -108,14 +111,9 @@ impl Cluster {
         name: &str,
         patch: &Value,
     ) -> kube::Result<K> {
-        count::<K>("patch_status");
-        let params = PatchParams {
-            field_manager: Some(self.manager.to_owned()),
-            ..PatchParams::default()
-        };
-        self.api(namespace)
-            .patch_status(name, &params, &Patch::Merge(patch))
-            .await
+        let (api, params) = (self.api::<K>(namespace), self.params());
+        let patch = Patch::Merge(patch);
+        sent::<K, _>("patch_status", api.patch_status(name, &params, &patch)).await
     }
 
     /// Deletes the object with this UID. The object, if it stays for a while; `None` if it is gone.
@@ -149,8 +147,10 @@ impl Cluster {
         name: &str,
         params: &DeleteParams,
     ) -> kube::Result<Option<K>> {
-        count::<K>("delete");
-        Ok(self.api(namespace).delete(name, params).await?.left())
+        let api = self.api::<K>(namespace);
+        Ok(sent::<K, _>("delete", api.delete(name, params))
+            .await?
+            .left())
     }
 
     /// Applies a strategic merge patch to an object, or to its subresource.
@@ -161,19 +161,14 @@ impl Cluster {
         subresource: Option<&str>,
         patch: &Value,
     ) -> kube::Result<K> {
-        count::<K>("patch");
-        let params = PatchParams {
-            field_manager: Some(self.manager.to_owned()),
-            ..PatchParams::default()
-        };
-        let api = self.api(namespace);
+        let (api, params) = (self.api::<K>(namespace), self.params());
         let patch = Patch::Strategic(patch);
         match subresource {
             Some(subresource) => {
-                api.patch_subresource(subresource, name, &params, &patch)
-                    .await
+                let patched = api.patch_subresource(subresource, name, &params, &patch);
+                sent::<K, _>("patch", patched).await
             }
-            None => api.patch(name, &params, &patch).await,
+            None => sent::<K, _>("patch", api.patch(name, &params, &patch)).await,
         }
     }
 
@@ -210,9 +205,14 @@ impl Cluster {
     }
 }
 
-fn count<K: Kind>(verb: &'static str) {
+/// Counts a request, and sends it in a span of its own.
+async fn sent<K: Kind, T>(
+    verb: &'static str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> kube::Result<T> {
     metrics::counter!(
         "shoal_operator_api_requests_total", "verb" => verb, "kind" => K::kind(&()).into_owned()
     )
     .increment(1);
+    request.instrument(trace::request::<K>(verb)).await
 }

@@ -24,7 +24,7 @@ use crate::cluster::Cluster;
 use crate::endpoints::Endpoints;
 use crate::failure::Failure;
 use crate::held::Held;
-use crate::pool::PoolController;
+use crate::pool::{Ages, PoolController, Refill};
 use crate::population;
 use crate::queue::{self, Queue};
 use crate::sandbox::SandboxController;
@@ -253,9 +253,14 @@ impl Controllers {
             pools: pools.clone(),
             templates: templates.clone(),
             sandboxes: core.sandboxes.clone(),
-            grace: Duration::from_secs(args.sandbox_warm_pool_readiness_grace_seconds),
+            grace: args.sandbox_warm_pool_readiness_grace_period,
             batch: args.sandbox_warm_pool_max_batch_size.into(),
             evictable: args.enable_warm_pool_eviction,
+            refill: Refill::new(
+                args.sandbox_warm_pool_max_refill_rate,
+                args.sandbox_warm_pool_replenish_delay,
+            ),
+            ages: Ages::default(),
         });
         let workers = args.sandbox_warm_pool_concurrent_workers;
         let reconcile = move |pool| controller.clone().reconcile(pool);

@@ -1,15 +1,19 @@
 //! The controllers of `agents.kruise.io`.
 
 mod batches;
+mod checkpoint;
 mod claim;
 mod init_secret;
+mod internet;
 mod sandbox;
 mod set;
 mod slim;
 mod write;
 
+pub(crate) use checkpoint::{CheckpointController, checkpoint_group};
 pub(crate) use claim::{SandboxClaimController, claim_group};
 pub(crate) use init_secret::ensure as ensure_init_secret;
+pub(crate) use internet::{CREATOR, NoInternet};
 pub(crate) use sandbox::{RuntimeInjection, SandboxController};
 pub(crate) use set::SandboxSetController;
 pub(crate) use slim::Pod;

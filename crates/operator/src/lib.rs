@@ -25,8 +25,9 @@ mod sandbox;
 mod slim;
 mod start;
 mod template;
+mod trace;
 mod webhook;
 
-pub use args::{FeatureGates, InjectRuntime, KruiseArgs, Listen, OperatorArgs};
+pub use args::{FeatureGates, InjectRuntime, KruiseArgs, Listen, OperatorArgs, UnusedArgs};
 pub use endpoints::{Endpoints, Gauges};
 pub use start::{OperatorError, run};

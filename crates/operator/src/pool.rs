@@ -4,22 +4,25 @@
 //! the pass before has created. A create whose answer was lost makes one member too many, which the next
 //! pass deletes.
 
+mod ages;
 mod member;
 mod plan;
+mod refill;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
-use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use serde_json::json;
 use shoal_crds::convert::written_in_v1alpha1;
 use shoal_crds::hash;
 use shoal_crds::v1beta1::{Sandbox, SandboxTemplate, SandboxWarmPool};
 
+pub(crate) use self::ages::Ages;
 pub(crate) use self::member::generated_name;
 pub(crate) use self::plan::is_ready;
+pub(crate) use self::refill::Refill;
 
 use crate::blueprint::{Blueprint, controller_ref, manifest};
 use crate::cache::Cache;
@@ -42,6 +45,8 @@ pub(crate) struct PoolController {
     pub(crate) batch: usize,
     /// Whether the cluster autoscaler may evict waiting members.
     pub(crate) evictable: bool,
+    pub(crate) refill: Refill,
+    pub(crate) ages: Ages,
 }
 
 /// The group of the cache that holds the sandboxes with a pool's label.
@@ -69,12 +74,13 @@ impl PoolController {
         ));
         let group = members_group(&namespace, &hash::of_name(&name));
         let labelled = self.sandboxes.group(&group);
+        let now = Instant::now();
         let plan = plan::plan(
             &pool,
             template.as_deref(),
             &labelled,
             self.grace,
-            Timestamp::now(),
+            |member| self.ages.of(member, self.grace, now),
         );
         let mut failures = Vec::new();
         for orphan in &plan.adopt {
@@ -88,9 +94,13 @@ impl PoolController {
             .collect::<Vec<_>>();
         failures.extend(deleted.await);
         let mut replicas = plan.replicas;
-        let count = plan.create.min(self.batch);
+        let uid = pool.metadata.uid.as_deref().unwrap_or_default();
+        let wanted = plan.create.min(self.batch);
+        let allowed = self.refill.allow(uid, replicas, wanted, now);
+        let count = allowed.count;
         if let Some(template) = template.as_deref().filter(|_| count > 0) {
             let (created, failure) = self.create(&pool, template, count).await;
+            self.refill.created(uid, created);
             replicas += created;
             failures.extend(failure);
         }
@@ -100,7 +110,8 @@ impl PoolController {
             return Err(failure);
         }
         if plan.create > count {
-            return Ok(Action::requeue(Duration::from_millis(1)));
+            let wait = allowed.wait.unwrap_or(Duration::from_millis(1));
+            return Ok(Action::requeue(wait));
         }
         Ok(plan
             .look_again

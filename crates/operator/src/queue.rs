@@ -12,9 +12,11 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::cache::{Key, Kind};
 use crate::failure::Failure;
+use crate::trace;
 
 /// The delay after a first failure.
 const SHORTEST_BACKOFF: Duration = Duration::from_millis(20);
@@ -103,7 +105,8 @@ pub(crate) async fn run<K, F, R>(
     let results = applier(
         move |object: Arc<K>, _: Arc<()>| {
             let key = crate::cache::key(&*object);
-            let run = tokio::spawn(reconcile(object));
+            let span = trace::reconcile(controller, &*object);
+            let run = tokio::spawn(reconcile(object).instrument(span));
             let known = known.clone();
             Box::pin(async move {
                 let next = run.await??;

@@ -1,10 +1,9 @@
 //! What the commands for a Kubernetes cluster have in common: a log and a runtime.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use anyhow::Context;
-use tracing_subscriber::EnvFilter;
+use crate::config::LogFormat;
+use crate::telemetry;
 
 /// Runs a command to its end, and prints its failure.
 pub(crate) fn run(log_level: &str, command: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
@@ -18,14 +17,6 @@ pub(crate) fn run(log_level: &str, command: impl Future<Output = anyhow::Result<
 }
 
 fn start(log_level: &str, command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let filter = EnvFilter::builder()
-        .parse(log_level)
-        .context("--log-level")?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
     // One cryptography provider for the whole program; a second call is a bug.
     if rustls::crypto::ring::default_provider()
         .install_default()
@@ -33,8 +24,11 @@ fn start(log_level: &str, command: impl Future<Output = anyhow::Result<()>>) -> 
     {
         anyhow::bail!("a cryptography provider is already installed");
     }
+    let traces = telemetry::log(log_level, LogFormat::Text)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(command)
+    let ended = runtime.block_on(command);
+    traces.end();
+    ended
 }

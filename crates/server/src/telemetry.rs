@@ -6,6 +6,7 @@ use std::env;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use anyhow::Context;
 use axum::Router;
 use axum::routing::get;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
@@ -40,7 +41,7 @@ const UPKEEP: Duration = Duration::from_secs(5);
 
 /// The started exporters, which end with the server.
 pub(crate) struct Telemetry {
-    traces: Option<SdkTracerProvider>,
+    traces: Traces,
     counters: PrometheusHandle,
 }
 
@@ -50,20 +51,43 @@ pub(crate) struct Telemetry {
 /// # Errors
 /// When the filter is invalid, or the trace exporter cannot start.
 pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
-    let filter = EnvFilter::builder().parse(&config.log.level)?;
+    let traces = log(&config.log.level, config.log.format)?;
+    let counters = counting()?.install_recorder()?;
+    Ok(Telemetry { traces, counters })
+}
+
+/// Starts logging to standard error, and traces if configured. Call it outside the runtime.
+///
+/// # Errors
+/// When the filter is invalid, or the trace exporter cannot start.
+pub(crate) fn log(level: &str, format: LogFormat) -> anyhow::Result<Traces> {
+    let filter = EnvFilter::builder().parse(level).context("the log level")?;
     let traces = env::vars_os().any(|(name, _)| ENDPOINTS.iter().any(|known| name == *known));
     let traces = traces.then(|| trace_provider(None)).transpose()?;
     let log = fmt::layer()
         // No colours in files and pipes.
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    let log = match config.log.format {
+    let log = match format {
         LogFormat::Text => log.boxed(),
         LogFormat::Json => log.json().boxed(),
     };
     subscriber(log, filter, traces.as_ref()).try_init()?;
-    let counters = counting()?.install_recorder()?;
-    Ok(Telemetry { traces, counters })
+    Ok(Traces(traces))
+}
+
+/// The exporter of traces, if there is a collector.
+pub(crate) struct Traces(Option<SdkTracerProvider>);
+
+impl Traces {
+    /// Sends pending traces.
+    pub(crate) fn end(self) {
+        if let Some(traces) = self.0
+            && let Err(error) = traces.shutdown()
+        {
+            tracing::warn!(%error, "some traces were lost");
+        }
+    }
 }
 
 /// A subscriber that writes what passes the filter to `log`, and exports spans.
@@ -180,11 +204,7 @@ impl Telemetry {
 
     /// Sends pending traces.
     pub(crate) fn end(self) {
-        if let Some(traces) = self.traces
-            && let Err(error) = traces.shutdown()
-        {
-            tracing::warn!(%error, "some traces were lost");
-        }
+        self.traces.end();
     }
 }
 

@@ -25,8 +25,38 @@ pub(super) enum Stage {
     Ready,
 }
 
-/// By age, and by name.
-type Members = BTreeMap<(Timestamp, String), Stage>;
+/// A member that waits.
+struct Member {
+    stage: Stage,
+    node: String,
+}
+
+/// The members of a pool.
+#[derive(Default)]
+struct Members {
+    /// By age, and by name.
+    waiting: BTreeMap<(Timestamp, String), Member>,
+    /// The node of the one that was taken last.
+    last: String,
+}
+
+impl Members {
+    /// The oldest member in this stage: of another node than the last one, if there is such.
+    fn best(&self, stage: Stage) -> Option<(&String, &Member)> {
+        let found = self
+            .waiting
+            .iter()
+            .filter(|(_, member)| member.stage == stage);
+        let mut found = found.map(|((_, name), member)| (name, member));
+        let oldest = found.next()?;
+        if oldest.1.node != self.last {
+            return Some(oldest);
+        }
+        found
+            .find(|(_, member)| member.node != self.last)
+            .or(Some(oldest))
+    }
+}
 
 /// The members that wait.
 #[derive(Default)]
@@ -46,8 +76,8 @@ impl State {
         if let Some((pool, created)) = self.places.remove(key)
             && let Some(members) = self.pools.get_mut(&pool)
         {
-            members.remove(&(created, key.1.clone()));
-            if members.is_empty() {
+            members.waiting.remove(&(created, key.1.clone()));
+            if members.waiting.is_empty() {
                 self.pools.remove(&pool);
             }
         }
@@ -68,6 +98,17 @@ pub(super) fn pool_of(sandbox: &Sandbox) -> Option<PoolKey> {
         metadata.namespace.clone()?,
         label(label::WARM_POOL)?.clone(),
     ))
+}
+
+fn waiting(sandbox: &Sandbox) -> Member {
+    let node = sandbox
+        .status
+        .as_ref()
+        .map(|status| status.node_name.clone());
+    Member {
+        stage: stage(sandbox),
+        node: node.unwrap_or_default(),
+    }
 }
 
 fn stage(sandbox: &Sandbox) -> Stage {
@@ -112,7 +153,8 @@ impl Candidates {
                 .pools
                 .entry(pool.clone())
                 .or_default()
-                .insert((created, key.1.clone()), stage(sandbox));
+                .waiting
+                .insert((created, key.1.clone()), waiting(sandbox));
             state.places.insert(key, (pool, created));
         }
     }
@@ -122,22 +164,23 @@ impl Candidates {
         self.state.lock().remove(&crate::cache::key(sandbox));
     }
 
-    /// Takes the oldest member that is ready, or else the oldest with an address.
+    /// Takes the oldest member that is ready, or else the oldest with an address. Members of other nodes than the last
+    /// one's come first, so that claims at one time are spread over nodes.
     pub(super) fn take(&self, pool: &PoolKey) -> Found {
         let mut state = self.state.lock();
         let Some(members) = state.pools.get(pool) else {
             return Found::Empty;
         };
-        let best = |wanted: Stage| {
-            members
-                .iter()
-                .find(|(_, stage)| **stage == wanted)
-                .map(|((_, name), _)| name.clone())
-        };
-        let Some(name) = best(Stage::Ready).or_else(|| best(Stage::Networked)) else {
+        let best = members
+            .best(Stage::Ready)
+            .or_else(|| members.best(Stage::Networked));
+        let Some((name, member)) = best else {
             return Found::Pending;
         };
-        let key = (pool.0.clone(), name);
+        let (key, node) = ((pool.0.clone(), name.clone()), member.node.clone());
+        if let Some(members) = state.pools.get_mut(pool) {
+            members.last = node;
+        }
         state.remove(&key);
         Found::Taken(key)
     }
@@ -189,6 +232,30 @@ mod tests {
             assert_eq!(candidates.take(&pool()), taken(name));
         }
         assert_eq!(candidates.take(&pool()), Found::Pending);
+    }
+
+    #[test]
+    fn claims_are_spread_over_nodes() {
+        let candidates = Candidates::default();
+        for (second, (name, node)) in [
+            ("a", "n1"),
+            ("b", "n1"),
+            ("c", "n1"),
+            ("d", "n2"),
+            ("e", "n2"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let second = i64::try_from(second).unwrap();
+            let mut waiting = member(name, second, "ready", "SandboxWarmPool");
+            node.clone_into(&mut waiting.status.get_or_insert_default().node_name);
+            candidates.applied(&waiting);
+        }
+        for name in ["a", "d", "b", "e", "c"] {
+            assert_eq!(candidates.take(&pool()), taken(name));
+        }
+        assert_eq!(candidates.take(&pool()), Found::Empty);
     }
 
     #[test]

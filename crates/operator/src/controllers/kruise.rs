@@ -6,7 +6,7 @@ use kube::Api;
 use kube::runtime::watcher;
 use parking_lot::Mutex;
 use shoal_crds::kruise::names::{GROUP, label};
-use shoal_crds::kruise::{Picks, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate};
+use shoal_crds::kruise::{Checkpoint, Picks, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate};
 use shoal_tasks::{TaskEnded, Tasks};
 use tokio_util::sync::CancellationToken;
 
@@ -16,10 +16,14 @@ use crate::args::InjectRuntime;
 use crate::cache::{Cache, Change, Kind, key, watch_kind};
 use crate::held::Held;
 use crate::kruise::{
-    Pod, RuntimeInjection, SandboxClaimController, SandboxController, SandboxSetController,
-    claim_group,
+    CREATOR, CheckpointController, NoInternet, Pod, RuntimeInjection, SandboxClaimController,
+    SandboxController, SandboxSetController, checkpoint_group, claim_group,
 };
 use crate::queue::Queue;
+use crate::slim::NetworkPolicy;
+
+/// How many checkpoints are reconciled at once.
+const CHECKPOINT_WORKERS: u16 = 10;
 
 /// The queues of the controllers.
 #[derive(Clone)]
@@ -27,6 +31,7 @@ struct Queues {
     sandboxes: Queue<Sandbox>,
     sets: Queue<SandboxSet>,
     claims: Queue<SandboxClaim>,
+    checkpoints: Queue<Checkpoint>,
 }
 
 /// The caches.
@@ -36,6 +41,8 @@ struct Caches {
     claims: Arc<Cache<SandboxClaim>>,
     templates: Arc<Cache<SandboxTemplate>>,
     pods: Arc<Cache<Pod>>,
+    policies: Arc<Cache<NetworkPolicy>>,
+    checkpoints: Arc<Cache<Checkpoint>>,
 }
 
 impl Caches {
@@ -46,6 +53,8 @@ impl Caches {
         self.claims.synced().await;
         self.templates.synced().await;
         self.pods.synced().await;
+        self.policies.synced().await;
+        self.checkpoints.synced().await;
     }
 }
 
@@ -59,10 +68,12 @@ impl Controllers {
         let (sandboxes, sandbox_requests) = Queue::new();
         let (sets, set_requests) = Queue::new();
         let (claims, claim_requests) = Queue::new();
+        let (checkpoints, checkpoint_requests) = Queue::new();
         let queues = Queues {
             sandboxes,
             sets,
             claims,
+            checkpoints,
         };
         let caches = self.watch_kruise(&mut watches, &queues);
         tokio::select! {
@@ -75,15 +86,18 @@ impl Controllers {
             "synced agents.kruise.io"
         );
         let mut running = Running::new(&stop);
-        if self.args.kruise.feature_gates.sandbox {
-            self.start_kruise_sandboxes(&mut running, &caches, sandbox_requests);
+        // A receiver that nobody reads would keep every request: it is dropped.
+        let gates = self.args.kruise.feature_gates;
+        if let Some(requests) = gates.sandbox.then_some(sandbox_requests) {
+            self.start_kruise_sandboxes(&mut running, &caches, requests);
         }
-        if self.args.kruise.feature_gates.sandbox_set {
-            self.start_sets(&mut running, &caches, set_requests);
+        if let Some(requests) = gates.sandbox_set.then_some(set_requests) {
+            self.start_sets(&mut running, &caches, requests);
         }
-        if self.args.kruise.feature_gates.sandbox_claim {
-            self.start_claims(&mut running, &caches, claim_requests);
+        if let Some(requests) = gates.sandbox_claim.then_some(claim_requests) {
+            self.start_claims(&mut running, &caches, requests);
         }
+        self.start_checkpoints(&mut running, &caches, checkpoint_requests);
         running.finish(watches).await
     }
 
@@ -145,12 +159,16 @@ impl Controllers {
                 add_controller(&to, pod, GROUP);
             },
         );
+        let policies = self.watch_policies(tasks, queues, &sets);
+        let checkpoints = self.watch_checkpoints(tasks, queues);
         Caches {
             sandboxes,
             sets,
             claims,
             templates,
             pods,
+            policies,
+            checkpoints,
         }
     }
 
@@ -176,6 +194,39 @@ impl Controllers {
         )
     }
 
+    fn watch_policies(
+        &self,
+        tasks: &mut Tasks,
+        queues: &Queues,
+        sets: &Arc<Cache<SandboxSet>>,
+    ) -> Arc<Cache<NetworkPolicy>> {
+        let (to, known) = (queues.sets.clone(), sets.clone());
+        let ours = format!("{}={CREATOR}", label::CREATED_BY);
+        self.watch_all(
+            tasks,
+            watcher::Config::default().labels(&ours),
+            |_| None,
+            move |change: Change<'_, NetworkPolicy>| {
+                let (Change::Applied(policy) | Change::Deleted(policy)) = change;
+                wake_sets(&to, &known, policy);
+            },
+        )
+    }
+
+    fn watch_checkpoints(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<Checkpoint>> {
+        let to = queues.checkpoints.clone();
+        self.watch_all(
+            tasks,
+            watcher::Config::default(),
+            checkpoint_group,
+            move |change: Change<'_, Checkpoint>| {
+                if let Change::Applied(checkpoint) = change {
+                    to.add_key(&key(checkpoint));
+                }
+            },
+        )
+    }
+
     fn start_sets(&self, running: &mut Running, caches: &Caches, requests: Requests<SandboxSet>) {
         let args = &self.args.kruise;
         let controller = Arc::new(SandboxSetController::new(
@@ -184,6 +235,10 @@ impl Controllers {
             caches.templates.clone(),
             caches.sandboxes.clone(),
             args.sandboxset_initial_batch_size.into(),
+            NoInternet {
+                cluster: self.cluster("sandboxset-controller"),
+                policies: caches.policies.clone(),
+            },
         ));
         let reconcile = move |set| controller.clone().reconcile(set);
         running.start(
@@ -212,6 +267,7 @@ impl Controllers {
             injected: args.inject_runtime == InjectRuntime::Always,
             picks: Picks::default(),
             uncertain: Mutex::default(),
+            slow: Mutex::default(),
         });
         let reconcile = move |claim| controller.clone().reconcile(claim);
         running.start(
@@ -221,6 +277,24 @@ impl Controllers {
             args.sandboxclaim_workers,
             reconcile,
         );
+    }
+
+    fn start_checkpoints(
+        &self,
+        running: &mut Running,
+        caches: &Caches,
+        requests: Requests<Checkpoint>,
+    ) {
+        let controller = Arc::new(CheckpointController {
+            cluster: self.cluster("checkpoint-controller"),
+            checkpoints: caches.checkpoints.clone(),
+            sandboxes: caches.sandboxes.clone(),
+            templates: caches.templates.clone(),
+            pods: caches.pods.clone(),
+        });
+        let reconcile = move |checkpoint| controller.clone().reconcile(checkpoint);
+        let (checkpoints, workers) = (&caches.checkpoints, CHECKPOINT_WORKERS);
+        running.start("checkpoint", checkpoints, requests, workers, reconcile);
     }
 
     fn start_kruise_sandboxes(
@@ -251,6 +325,18 @@ impl Controllers {
             args.sandbox_workers,
             reconcile,
         );
+    }
+}
+
+/// Asks for a reconcile of one set of the policy's namespace, which keeps the policy.
+fn wake_sets(queue: &Queue<SandboxSet>, sets: &Cache<SandboxSet>, policy: &NetworkPolicy) {
+    let all = sets.all();
+    let mut here = all
+        .iter()
+        .filter(|set| set.metadata.namespace == policy.metadata.namespace)
+        .filter(|set| set.metadata.deletion_timestamp.is_none());
+    if let Some(set) = here.next() {
+        queue.add_key(&key(&**set));
     }
 }
 

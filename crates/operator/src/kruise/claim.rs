@@ -6,16 +6,16 @@
 mod change;
 mod plan;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::runtime::controller::Action;
 use parking_lot::Mutex;
 use serde_json::json;
-use shoal_crds::kruise::names::{condition, label, reason};
+use shoal_crds::kruise::names::{annotation, condition, label, reason};
 use shoal_crds::kruise::{
     ClaimPhase, Claiming, Picks, Sandbox, SandboxClaim, SandboxClaimStatus, SandboxSet,
     SandboxTemplate, revision,
@@ -45,9 +45,7 @@ fn group(uid: &str) -> String {
 /// The group of a sandbox by its claim, if it has one.
 pub(crate) fn claim_group(sandbox: &Sandbox) -> Option<String> {
     sandbox.label(label::CLAIM_NAME)?;
-    sandbox
-        .annotation(shoal_crds::kruise::names::annotation::OWNER)
-        .map(group)
+    sandbox.annotation(annotation::OWNER).map(group)
 }
 
 /// Reconciles claims.
@@ -64,6 +62,8 @@ pub(crate) struct SandboxClaimController {
     pub(crate) picks: Picks,
     /// The claims with a write whose answer was lost, by UID. Its sandbox may not be in the cache yet.
     pub(crate) uncertain: Mutex<HashSet<String>>,
+    /// When a sandbox of a claim failed, by the claim's UID.
+    pub(crate) slow: Mutex<HashMap<String, Instant>>,
 }
 
 /// How a claim ended.
@@ -89,52 +89,87 @@ impl SandboxClaimController {
         if status.is_some_and(|status| status.phase == Some(ClaimPhase::Completed)) {
             return self.expire(&claim).await;
         }
-        let set = match self.startable(&claim).await? {
-            Ok(set) => set,
-            Err(end) => return self.complete(&claim, &Plan::default(), end).await,
-        };
         self.learn(&claim, uid).await?;
         let now = Timestamp::now();
         let begun = status.and_then(|status| status.claim_start_time.as_ref());
         let end = plan::end(&claim, begun.map_or(now, |begun| begun.0));
+        let started = self.startable(&claim, now).await?;
         let mut plan = Plan::of(&claim, self.sandboxes.group(&group(uid)), now);
-        if end <= now {
+        if end <= now || started.is_err() {
             // Nobody waits for these any more.
             let late = std::mem::take(&mut plan.pending);
             plan.failed.extend(late);
         }
         let mut failures = self.clear(&claim, &plan).await;
+        let set = match (started, plan.over(&claim, end <= now)) {
+            (Err(end), _) if failures.is_empty() => {
+                return self.complete(&claim, &plan, end).await;
+            }
+            (Ok(_), Some((reason, message))) if failures.is_empty() => {
+                return self.complete(&claim, &plan, End { reason, message }).await;
+            }
+            (Ok(set), None) => Some(set),
+            _ => None,
+        };
+        failures.extend(self.count(&plan).await);
         let mut written = Written::default();
-        if end > now && plan.missing > 0 {
+        let slow = self.is_slow(uid, !plan.failed.is_empty());
+        if let Some(set) = set.filter(|_| plan.missing > 0 && !slow) {
             written = self.claim(&claim, &set, plan.missing).await;
             failures.extend(written.failure.take());
         }
-        let over = plan.over(&claim, end <= now);
-        if let (true, Some((reason, message))) = (failures.is_empty(), over) {
-            return self.complete(&claim, &plan, End { reason, message }).await;
-        }
-        if let Some(failure) = Failure::of(failures) {
-            self.progress(&claim, &plan, now).await?;
+        let failure = Failure::of(failures);
+        let told = failure.as_ref().map(ToString::to_string);
+        self.progress(&claim, &plan, now, told).await?;
+        if let Some(failure) = failure {
             return Err(failure);
         }
-        self.progress(&claim, &plan, now).await?;
         if written.exhausted {
             let note = format!("no sandbox of {} waits", claim.spec.template_name);
             self.cluster
                 .event(&*claim, true, "NoAvailableSandboxes", note);
         }
-        let again = (written.exhausted || written.count < plan.missing).then_some(AGAIN);
         let next = plan.next.map_or(end, |next| next.min(end));
         let wait = Duration::try_from(next.duration_since(Timestamp::now())).unwrap_or_default();
         // What was claimed now wakes the claim when it is ready, or has taken too long.
-        let first = again.map_or(wait, |again| wait.min(again));
+        let again = written.count < plan.missing || written.exhausted;
+        let first = if again { wait.min(AGAIN) } else { wait };
         Ok(Action::requeue(first.max(Duration::from_millis(10))))
+    }
+
+    /// Whether a sandbox of the claim has failed a moment ago. A template whose sandboxes end at once would make one
+    /// after another.
+    fn is_slow(&self, uid: &str, failed: bool) -> bool {
+        let mut slow = self.slow.lock();
+        slow.retain(|_, since| since.elapsed() < AGAIN);
+        if failed {
+            slow.insert(uid.to_owned(), Instant::now());
+        }
+        slow.contains_key(uid)
+    }
+
+    /// Marks the sandboxes that count from now on, so that no later pass takes one for a failure.
+    async fn count(&self, plan: &Plan) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        for sandbox in &plan.new {
+            let (namespace, name) = key(&**sandbox);
+            let annotations = json!({annotation::DELIVERED: "true"});
+            let patch =
+                json!({"metadata": {"uid": sandbox.metadata.uid, "annotations": annotations}});
+            match self.cluster.patch(&namespace, &name, &patch).await {
+                Ok(patched) => drop(self.sandboxes.learn(patched)),
+                Err(error) if is_missing(&error) || is_conflict(&error) => {}
+                Err(error) => failures.push(error.into()),
+            }
+        }
+        failures
     }
 
     /// The set of a claim, or why the claim cannot be carried out.
     async fn startable(
         &self,
         claim: &SandboxClaim,
+        now: Timestamp,
     ) -> Result<Result<Arc<SandboxSet>, End>, Failure> {
         let (namespace, _) = key(claim);
         let name = &claim.spec.template_name;
@@ -150,7 +185,7 @@ impl SandboxClaimController {
                 message: format!("there is no SandboxSet {name}"),
             }));
         };
-        if let Some(message) = change::refusal(claim, &set) {
+        if let Some(message) = change::refusal(claim, &set, now) {
             let reason = reason::INVALID_CLAIM;
             return Ok(Err(End { reason, message }));
         }
@@ -185,7 +220,7 @@ impl SandboxClaimController {
             failures.extend(deleted.err());
         }
         for sandbox in &plan.failed {
-            if let Err(failure) = self.clear_one(claim, sandbox).await {
+            if let Err(failure) = self.clear_one(claim, sandbox, plan.reserved).await {
                 failures.push(failure);
                 continue;
             }
@@ -198,8 +233,14 @@ impl SandboxClaimController {
         failures
     }
 
-    async fn clear_one(&self, claim: &SandboxClaim, sandbox: &Sandbox) -> Result<(), Failure> {
-        if !claim.spec.reserve_failed_sandbox {
+    /// Keeps at most as many failures as the claim asks for sandboxes.
+    async fn clear_one(
+        &self,
+        claim: &SandboxClaim,
+        sandbox: &Sandbox,
+        reserved: usize,
+    ) -> Result<(), Failure> {
+        if !claim.spec.reserve_failed_sandbox || reserved >= plan::wanted(claim) {
             return write::delete(&self.cluster, &self.sandboxes, sandbox, None, false).await;
         }
         let (namespace, name) = key(sandbox);
@@ -222,7 +263,7 @@ impl SandboxClaimController {
             let namespace = set.metadata.namespace.clone().unwrap_or_default();
             self.templates.get(&(namespace, reference.name.clone()))
         });
-        let initialized = change::has_runtime(claim, set, template.as_deref(), self.injected);
+        let initialized = change::has_runtime(set, template.as_deref(), self.injected);
         let revision = revision::of_set(&set.spec);
         batches::grow(missing.min(MOST), FIRST_BATCH, || async {
             let claiming = change::claiming(claim, initialized, Timestamp::now())?;
@@ -310,11 +351,13 @@ impl SandboxClaimController {
         claim: &SandboxClaim,
         plan: &Plan,
         begun: Timestamp,
+        told: Option<String>,
     ) -> Result<(), Failure> {
         let before = claim.status.as_ref();
         let mut status = before.cloned().unwrap_or_default();
         begin(&mut status, claim, plan, begun);
         status.phase = Some(ClaimPhase::Claiming);
+        status.message = told.unwrap_or_default();
         write::status(&self.cluster, &self.claims, claim, before, &status).await?;
         Ok(())
     }

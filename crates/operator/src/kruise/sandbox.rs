@@ -193,7 +193,7 @@ impl SandboxController {
     }
 
     /// Says why there is no pod. A change of the template reconciles the sandbox again. A sandbox that runs
-    /// goes on without its template.
+    /// continues without its template.
     async fn refuse(&self, sandbox: &Arc<Sandbox>, message: &str) -> Result<Step, Failure> {
         if phase_of(sandbox) != SandboxPhase::Pending {
             return Ok(Step::Rest(None));

@@ -18,6 +18,7 @@ use shoal_crds::kruise::{Sandbox, SandboxSet, SandboxSetStatus, SandboxTemplate}
 
 use self::backoff::Backoff;
 use self::plan::Plan;
+use super::NoInternet;
 use super::batches::{self, AT_ONCE};
 use super::write;
 use crate::cache::{Cache, key};
@@ -36,6 +37,7 @@ pub(crate) struct SandboxSetController {
     /// How many sandboxes the first batch of a pass creates.
     initial_batch: usize,
     backoff: Backoff,
+    internet: NoInternet,
 }
 
 impl SandboxSetController {
@@ -46,6 +48,7 @@ impl SandboxSetController {
         templates: Arc<Cache<SandboxTemplate>>,
         sandboxes: Arc<Cache<Sandbox>>,
         initial_batch: usize,
+        internet: NoInternet,
     ) -> Self {
         Self {
             cluster,
@@ -54,6 +57,7 @@ impl SandboxSetController {
             sandboxes,
             initial_batch,
             backoff: Backoff::default(),
+            internet,
         }
     }
 
@@ -68,6 +72,12 @@ impl SandboxSetController {
         };
         if set.metadata.deletion_timestamp.is_some() {
             return Ok(Action::await_change());
+        }
+        // Before any sandbox that it closes the internet to.
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        if let Some(refused) = self.internet.keep(namespace).await? {
+            self.cluster
+                .event(&*set, true, "NetworkPolicyRefused", refused);
         }
         let template = self.materialize(&set, uid).await?;
         let revision = member::revision(&set.spec);

@@ -31,14 +31,14 @@ pub(super) struct Plan {
     pub(super) look_again: Option<Duration>,
 }
 
-/// Plans for the sandboxes that carry the pool's label. Without a template nothing is created, and no
+/// Plans for the sandboxes that carry the pool's label, of which each has an age. Without a template nothing is created, and no
 /// member counts as outdated.
 pub(super) fn plan(
     pool: &SandboxWarmPool,
     template: Option<&SandboxTemplate>,
     labelled: &[Arc<Sandbox>],
     grace: Duration,
-    now: Timestamp,
+    age: impl Fn(&Sandbox) -> Duration,
 ) -> Plan {
     let uid = pool.metadata.uid.as_deref().unwrap_or_default();
     let desired = usize::try_from(pool.spec.replicas.unwrap_or(1)).unwrap_or(0);
@@ -74,7 +74,7 @@ pub(super) fn plan(
             }
             _ => {}
         }
-        match waited_too_long(sandbox, grace, now) {
+        match waited_too_long(sandbox, grace, &age) {
             Waiting::TooLong => plan.delete.push(sandbox.clone()),
             Waiting::Left(left) => {
                 plan.look_again = Some(plan.look_again.map_or(left, |known| known.min(left)));
@@ -142,7 +142,11 @@ enum Waiting {
 }
 
 /// A member whose pod no node can take is kept: a new one would not fit either.
-fn waited_too_long(sandbox: &Sandbox, grace: Duration, now: Timestamp) -> Waiting {
+fn waited_too_long(
+    sandbox: &Sandbox,
+    grace: Duration,
+    age: impl Fn(&Sandbox) -> Duration,
+) -> Waiting {
     if is_ready(sandbox) {
         return Waiting::Ready;
     }
@@ -153,8 +157,7 @@ fn waited_too_long(sandbox: &Sandbox, grace: Duration, now: Timestamp) -> Waitin
     if scheduled.is_some_and(|state| state.status == "False" && state.reason == "Unschedulable") {
         return Waiting::Left(Duration::from_secs(60));
     }
-    let age = Duration::try_from(now.duration_since(created(sandbox))).unwrap_or_default();
-    match grace.checked_sub(age) {
+    match grace.checked_sub(age(sandbox)) {
         Some(left) if !left.is_zero() => Waiting::Left(left + Duration::from_secs(2)),
         _ => Waiting::TooLong,
     }

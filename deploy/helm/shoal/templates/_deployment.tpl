@@ -40,14 +40,19 @@ spec:
       {{- end }}
       securityContext:
         {{- toYaml .root.Values.podSecurityContext | nindent 8 }}
-      # Reconciles and requests end within ten seconds; the operator releases its lease then.
-      terminationGracePeriodSeconds: 20
+      # Five seconds until no Service sends requests here; then reconciles and requests end within ten, and the operator
+      # releases its lease.
+      terminationGracePeriodSeconds: 25
       containers:
         - name: {{ .program }}
           image: {{ include "shoal.image" . }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           args:
             {{- toYaml .args | nindent 12 }}
+          lifecycle:
+            preStop:
+              sleep:
+                seconds: 5
           ports:
             {{- range $name, $port := .ports }}
             - name: {{ $name }}

@@ -24,6 +24,9 @@ const OF_CONTROLLERS: [&str; 9] = [
     label::POD_TEMPLATE_HASH,
 ];
 
+/// The longest value of a label.
+const LONGEST_NAME: usize = 63;
+
 /// The init container with which a template brings a runtime of its own.
 const OWN_RUNTIME: &str = "runtime";
 
@@ -31,8 +34,21 @@ const OWN_RUNTIME: &str = "runtime";
 const PRIORITY: &str = "100";
 
 /// Why a claim can never be carried out.
-pub(super) fn refusal(claim: &SandboxClaim, set: &SandboxSet) -> Option<String> {
+pub(super) fn refusal(claim: &SandboxClaim, set: &SandboxSet, now: Timestamp) -> Option<String> {
     let spec = &claim.spec;
+    let name = claim.metadata.name.as_deref().unwrap_or_default();
+    if name.len() > LONGEST_NAME {
+        return Some(format!(
+            "the name of a claim has at most {LONGEST_NAME} characters: it is a label"
+        ));
+    }
+    if spec
+        .shutdown_time
+        .as_ref()
+        .is_some_and(|time| time.0 <= now)
+    {
+        return Some("shutdownTime: it is over".to_owned());
+    }
     let of_controllers = |key: &&String| OF_CONTROLLERS.contains(&key.as_str());
     if let Some(key) = spec.labels.keys().find(of_controllers) {
         return Some(format!("labels: {key} belongs to the controllers"));
@@ -40,6 +56,19 @@ pub(super) fn refusal(claim: &SandboxClaim, set: &SandboxSet) -> Option<String> 
     if spec.annotations.contains_key(annotation::SANDBOX_ID) {
         let key = annotation::SANDBOX_ID;
         return Some(format!("annotations: {key} belongs to the controllers"));
+    }
+    // Runtimes and network plugins obey annotations of pods. Who makes claims may not be who may make pods.
+    if let Some(key) = spec.annotations.keys().find(|key| is_of_cluster(key)) {
+        return Some(format!(
+            "annotations: {key} belongs into the template of the SandboxSet"
+        ));
+    }
+    let closes = spec.labels.get(label::ALLOW_INTERNET_ACCESS);
+    if closes.is_some() && set.spec.template.is_none() {
+        let key = label::ALLOW_INTERNET_ACCESS;
+        return Some(format!(
+            "labels: {key} needs a template in the SandboxSet, not a reference"
+        ));
     }
     // Services and policies may select pods by the labels of their template.
     let of_pod = set.spec.template.as_ref();
@@ -65,6 +94,16 @@ pub(super) fn refusal(claim: &SandboxClaim, set: &SandboxSet) -> Option<String> 
     None
 }
 
+/// Whether an annotation is of Kubernetes, or of a part of it.
+fn is_of_cluster(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    ["kubernetes.io", "k8s.io", "cncf.io"].iter().any(|known| {
+        domain
+            .strip_suffix(known)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
 /// Whether the claim changes resources of a running pod.
 pub(super) fn resizes(claim: &SandboxClaim) -> bool {
     let update = claim.spec.inplace_update.as_ref();
@@ -76,15 +115,17 @@ pub(super) fn resizes(claim: &SandboxClaim) -> bool {
 
 /// Whether the pods of a set have a daemon that needs settings. `injected` are all pods if the operator says so.
 pub(super) fn has_runtime(
-    claim: &SandboxClaim,
     set: &SandboxSet,
     template: Option<&SandboxTemplate>,
     injected: bool,
 ) -> bool {
     let referred = template.map(|template| &template.spec);
-    let runtimes = [&claim.spec.runtimes, &set.spec.runtimes];
     let of_template = referred.map(|spec| &spec.runtimes);
-    let mut runtimes = runtimes.into_iter().chain(of_template).flatten();
+    let mut runtimes = set
+        .spec
+        .runtimes
+        .iter()
+        .chain(of_template.into_iter().flatten());
     let pod = set.spec.template.as_ref();
     let pod = pod.or(referred.and_then(|spec| spec.template.as_ref()));
     injected
@@ -222,7 +263,7 @@ mod tests {
     }
 
     fn told(spec: Value, set_spec: Value) -> String {
-        refusal(&claim(spec), &set(set_spec)).unwrap_or_default()
+        refusal(&claim(spec), &set(set_spec), Timestamp::UNIX_EPOCH).unwrap_or_default()
     }
 
     #[test]
@@ -251,6 +292,25 @@ mod tests {
         ] {
             assert!(told(spec.clone(), inline()).contains(part), "{spec}");
         }
+        for key in [
+            "kubernetes.io/a",
+            "container.apparmor.security.beta.kubernetes.io/c",
+            "k8s.v1.cni.cncf.io/networks",
+        ] {
+            let told = told(json!({"annotations": {key: "x"}}), inline());
+            assert!(told.contains("belongs into the template"), "{key}");
+        }
+        assert_eq!(
+            told(
+                json!({"annotations": {"notkubernetes.io/a": "x", "plain": "y"}}),
+                inline()
+            ),
+            ""
+        );
+        assert!(
+            told(json!({"shutdownTime": "1970-01-01T00:00:00Z"}), inline())
+                .contains("shutdownTime")
+        );
         let update = json!({"inplaceUpdate": {"image": "new"}});
         let refers = json!({"templateRef": {"name": "shared"}});
         assert_eq!(told(update.clone(), inline()), "");
@@ -259,19 +319,18 @@ mod tests {
 
     #[test]
     fn a_runtime_is_known_by_name_or_by_its_init_container() {
-        let plain = claim(json!({}));
-        assert!(!has_runtime(&plain, &set(inline()), None, false));
-        assert!(has_runtime(&plain, &set(inline()), None, true));
+        assert!(!has_runtime(&set(inline()), None, false));
+        assert!(has_runtime(&set(inline()), None, true));
         let mut named = inline();
         named["runtimes"] = json!([{"name": "agent-runtime"}]);
-        assert!(has_runtime(&plain, &set(named), None, false));
+        assert!(has_runtime(&set(named), None, false));
         let template: SandboxTemplate = serde_json::from_value(json!({"spec": {"template": {
             "spec": {"initContainers": [{"name": "runtime"}], "containers": []},
         }}}))
         .unwrap();
         let refers = set(json!({"templateRef": {"name": "shared"}}));
-        assert!(has_runtime(&plain, &refers, Some(&template), false));
-        assert!(!has_runtime(&plain, &refers, None, false));
+        assert!(has_runtime(&refers, Some(&template), false));
+        assert!(!has_runtime(&refers, None, false));
     }
 
     #[test]

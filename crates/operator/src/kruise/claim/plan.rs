@@ -19,6 +19,10 @@ const KEPT: SignedDuration = SignedDuration::from_mins(60);
 pub(super) struct Plan {
     /// How many sandboxes its user has: as many as ever were usable, although some may be gone.
     pub(super) delivered: usize,
+    /// Those of them that no pass has counted yet.
+    pub(super) new: Vec<Arc<Sandbox>>,
+    /// Sandboxes that failed and are kept.
+    pub(super) reserved: usize,
     /// Sandboxes that are claimed and not usable yet.
     pub(super) pending: Vec<Arc<Sandbox>>,
     /// Sandboxes that did not become usable in time.
@@ -36,19 +40,21 @@ impl Plan {
     pub(super) fn of(claim: &SandboxClaim, owned: Vec<Arc<Sandbox>>, now: Timestamp) -> Self {
         let before = claim.status.as_ref();
         let before = before.map_or(0, |status| count(status.claimed_replicas));
-        let living = owned.into_iter().filter(|sandbox| is_living(sandbox));
-        let (mut usable, mut rest): (Vec<_>, Vec<_>) =
-            living.partition(|sandbox| is_usable(claim, sandbox));
+        let (living, kept): (Vec<_>, Vec<_>) = owned
+            .into_iter()
+            .filter(|sandbox| sandbox.metadata.deletion_timestamp.is_none())
+            .partition(|sandbox| !is_reserved(sandbox));
+        // What becomes of those that its user has is his business.
+        let (mut usable, rest): (Vec<_>, Vec<_>) = living
+            .into_iter()
+            .partition(|sandbox| is_delivered(sandbox) || is_usable(claim, sandbox));
         let delivered = before.max(usable.len());
-        // Some of these were usable once. Nobody wrote down which: those claimed first, most likely. What becomes of
-        // them is their user's business.
-        rest.sort_by_key(|sandbox| (claimed_at(sandbox), sandbox.metadata.name.clone()));
-        let once = delivered.saturating_sub(usable.len()).min(rest.len());
         let mut plan = Self {
             delivered,
+            reserved: kept.len(),
             ..Self::default()
         };
-        for sandbox in rest.split_off(once) {
+        for sandbox in rest {
             let until = deadline(claim, &sandbox);
             if is_over(&sandbox) || until <= now {
                 plan.failed.push(sandbox);
@@ -57,9 +63,11 @@ impl Plan {
                 plan.pending.push(sandbox);
             }
         }
+        plan.pending
+            .sort_by_key(|one| (claimed_at(one), one.metadata.name.clone()));
         let wanted = wanted(claim);
         plan.missing = wanted.saturating_sub(delivered + plan.pending.len());
-        let mut excess = (usable.len() + once + plan.pending.len()).saturating_sub(wanted);
+        let mut excess = (usable.len() + plan.pending.len()).saturating_sub(wanted);
         // Every operator takes the same for superfluous.
         usable.sort_by_key(|sandbox| (claimed_at(sandbox), sandbox.metadata.name.clone()));
         for list in [&mut plan.pending, &mut usable] {
@@ -68,6 +76,10 @@ impl Plan {
             plan.surplus.extend(list.split_off(kept));
         }
         plan.delivered = plan.delivered.min(wanted);
+        plan.new = usable
+            .into_iter()
+            .filter(|one| !is_delivered(one))
+            .collect();
         plan
     }
 
@@ -84,7 +96,7 @@ impl Plan {
 }
 
 /// How many sandboxes a claim asks for.
-fn wanted(claim: &SandboxClaim) -> usize {
+pub(super) fn wanted(claim: &SandboxClaim) -> usize {
     count(claim.spec.replicas.unwrap_or(1))
 }
 
@@ -125,9 +137,12 @@ fn claimed_at(sandbox: &Sandbox) -> Timestamp {
     claimed.or(created.map(|at| at.0)).unwrap_or_default()
 }
 
-fn is_living(sandbox: &Sandbox) -> bool {
-    sandbox.metadata.deletion_timestamp.is_none()
-        && sandbox.label(label::RESERVED_FAILED_SANDBOX) != Some("true")
+fn is_reserved(sandbox: &Sandbox) -> bool {
+    sandbox.label(label::RESERVED_FAILED_SANDBOX) == Some("true")
+}
+
+fn is_delivered(sandbox: &Sandbox) -> bool {
+    sandbox.annotation(annotation::DELIVERED) == Some("true")
 }
 
 /// Whether nothing makes the sandbox ready any more.
@@ -139,7 +154,7 @@ fn is_over(sandbox: &Sandbox) -> bool {
     )
 }
 
-/// Whether the user of a claim can use the sandbox. One that he has paused he has used.
+/// Whether the user of a claim can use the sandbox. A paused sandbox was usable before.
 fn is_usable(claim: &SandboxClaim, sandbox: &Sandbox) -> bool {
     if sandbox.spec.paused {
         return true;
@@ -148,9 +163,11 @@ fn is_usable(claim: &SandboxClaim, sandbox: &Sandbox) -> bool {
     let observed = observed.map_or(0, |status| status.observed_generation);
     let initialized =
         InitRequest::of(sandbox).is_none() || sandbox.holds(condition::RUNTIME_INITIALIZED);
-    // Before that, the status does not tell of the update of the pod that the claim asked for.
-    let newest = claim.spec.inplace_update.is_none()
-        || observed >= sandbox.metadata.generation.unwrap_or_default();
+    // Before that, the status does not tell of the changes of the pod that the claim asked for.
+    let spec = &claim.spec;
+    let unchanged =
+        spec.inplace_update.is_none() && spec.labels.is_empty() && spec.annotations.is_empty();
+    let newest = unchanged || observed >= sandbox.metadata.generation.unwrap_or_default();
     newest && sandbox.is_ready() && !sandbox.is_updating() && !is_over(sandbox) && initialized
 }
 
@@ -221,10 +238,13 @@ mod tests {
     fn what_was_delivered_is_neither_replaced_nor_judged() {
         assert_eq!(counts(&plan(&claim(2, 2), &[], 1000)), [2, 0, 0, 0]);
         // It has crashed since, while another one is still awaited.
-        let owned = [sandbox("first", 100, false), sandbox("second", 110, false)];
+        let mut counted = sandbox("counted", 110, false);
+        counted["metadata"]["annotations"][annotation::DELIVERED] = "true".into();
+        let owned = [sandbox("hangs", 100, false), counted];
         let made = plan(&claim(2, 1), &owned, 1000);
         assert_eq!(counts(&made), [1, 0, 1, 1]);
-        assert_eq!(made.failed[0].metadata.name.as_deref(), Some("second"));
+        assert_eq!(made.failed[0].metadata.name.as_deref(), Some("hangs"));
+        assert!(made.new.is_empty());
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub(super) enum Step {
 /// Compares a running pod with its template.
 pub(super) fn step(input: &Input<'_>, pod: &Pod, known: Option<&Condition>) -> Step {
     let (sandbox, blueprint) = (input.sandbox, input.blueprint);
+    if let Some(change) = internet(input, pod) {
+        return Step::Metadata(change);
+    }
     let under_way = known.is_some_and(|known| known.reason == reason::INPLACE_UPDATING);
     if pod.label(label::POD_TEMPLATE_HASH) == Some(&blueprint.revision) {
         // What failed may succeed later: the node may report the former resize for a moment.
@@ -87,6 +90,21 @@ pub(super) fn step(input: &Input<'_>, pod: &Pod, known: Option<&Condition>) -> S
         return Step::Wait(format!("an earlier update is under way: {message}"));
     }
     begin(input, pod)
+}
+
+/// The label that tells whether the pod reaches the internet. It does not wait for the rest of an update, which may be
+/// refused.
+fn internet(input: &Input<'_>, pod: &Pod) -> Option<Change> {
+    let key = label::ALLOW_INTERNET_ACCESS;
+    let wanted = input.blueprint.template.metadata.labels.get(key)?;
+    if pod.label(key) == Some(wanted) {
+        return None;
+    }
+    let metadata = json!({"uid": pod.metadata.uid, "labels": {key: wanted}});
+    Some(Change {
+        resize: None,
+        pod: json!({"metadata": metadata}),
+    })
 }
 
 fn stored_hash(sandbox: &Sandbox) -> Option<&str> {

@@ -1,7 +1,7 @@
 //! The phases of a sandbox: from what was observed to the next status, and to what must be done.
 
 use jiff::Timestamp;
-use shoal_crds::kruise::names::{condition, reason};
+use shoal_crds::kruise::names::{condition, label, reason};
 use shoal_crds::kruise::{PauseStrategyKind, PodInfo, Sandbox, SandboxPhase, SandboxStatus};
 
 use super::initialize;
@@ -374,6 +374,12 @@ impl Step<'_> {
             node_name: pod.spec.node_name.clone(),
             pod_ip: pod.status.pod_ip.clone(),
             pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
+            // Whoever closes the internet to a sandbox waits until its pod has the label.
+            labels: pod
+                .label(label::ALLOW_INTERNET_ACCESS)
+                .map(|value| (label::ALLOW_INTERNET_ACCESS.to_owned(), value.to_owned()))
+                .into_iter()
+                .collect(),
             ..PodInfo::default()
         };
     }

@@ -21,7 +21,7 @@ pub(super) enum Due {
     Later(Duration),
     /// It has expired.
     Delete,
-    /// It is to be paused. A paused sandbox that is kept for some time gets new times.
+    /// It must be paused. A paused sandbox that is kept for some time gets new times.
     Pause {
         /// The new pause time and shutdown time.
         until: Option<Timestamp>,

@@ -44,13 +44,12 @@ fn member(name: &str, image: &str, ready: bool, second: i64) -> Sandbox {
 fn plan_of(pool: &SandboxWarmPool, image: Option<&str>, members: Vec<Sandbox>) -> Plan {
     let members: Vec<Arc<Sandbox>> = members.into_iter().map(Arc::new).collect();
     let template = image.map(template);
-    plan(
-        pool,
-        template.as_ref(),
-        &members,
-        GRACE,
-        Timestamp::from_second(100).unwrap(),
-    )
+    plan(pool, template.as_ref(), &members, GRACE, |member| {
+        let age = Timestamp::from_second(100)
+            .unwrap()
+            .duration_since(created(member));
+        Duration::try_from(age).unwrap()
+    })
 }
 
 fn names(members: &[Arc<Sandbox>]) -> Vec<&str> {

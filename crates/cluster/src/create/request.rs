@@ -1,0 +1,191 @@
+//! What a request may ask for, and the labels and annotations that it leads to.
+
+use std::collections::BTreeMap;
+
+use shoal_core::ports::NotServed;
+use shoal_core::ports::create::{CreateError, SandboxRequest};
+use shoal_core::ports::sandboxes::SandboxError;
+use shoal_crds::kruise::SandboxSet;
+use shoal_crds::kruise::names::{annotation, label};
+use shoal_crds::parts::Pairs;
+
+use crate::options::Options;
+use crate::routes::WAKE_ON_TRAFFIC;
+
+/// Refuses what changes the pod of a SandboxSet without a template of its own.
+pub(super) fn need_template(set: &SandboxSet, new: &SandboxRequest) -> Result<(), CreateError> {
+    let asked = [
+        (
+            "other processors for a SandboxSet with a template reference",
+            new.resize.is_some(),
+        ),
+        (
+            "a sandbox without internet access of a SandboxSet with a template reference",
+            new.network.egress.internet == Some(false),
+        ),
+    ];
+    match asked.into_iter().find(|(_, asked)| *asked) {
+        Some((what, _)) if set.spec.template.is_none() => {
+            let instead = "write the template into the set";
+            let absent = NotServed { what, instead };
+            Err(CreateError::Sandbox(SandboxError::NotServed(absent)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The labels and annotations of the sandbox.
+pub(super) fn marks(
+    set: &SandboxSet,
+    new: &SandboxRequest,
+    metadata: BTreeMap<String, String>,
+    options: &Options,
+) -> Result<(Pairs, Pairs), CreateError> {
+    let is_label = |key: &String| new.labels.contains(key);
+    let (mut labels, mut annotations): (Pairs, Pairs) =
+        metadata.into_iter().partition(|(key, _)| is_label(key));
+    keep_pod_labels(set, &labels)?;
+    if new.auto_resume {
+        annotations.insert(WAKE_ON_TRAFFIC.to_owned(), "true".to_owned());
+    }
+    let internet = new.network.egress.internet;
+    if let Some(internet) = internet.filter(|internet| !internet || !says_internet(set)) {
+        let value = internet.to_string();
+        labels.insert(label::ALLOW_INTERNET_ACCESS.to_owned(), value);
+    }
+    if let Some(keep) = &options.keep_paused {
+        let key = annotation::RESERVE_PAUSED_SANDBOX_DURATION;
+        annotations.insert(key.to_owned(), keep.clone());
+    }
+    if options.return_ip {
+        annotations.insert(annotation::RETURN_SANDBOX_IP.to_owned(), "true".to_owned());
+    }
+    Ok((labels, annotations))
+}
+
+/// Whether the template closes the internet to its pods.
+pub(super) fn is_closed(set: &SandboxSet) -> bool {
+    let template = set.spec.template.as_ref();
+    let label =
+        template.and_then(|template| template.metadata.labels.get(label::ALLOW_INTERNET_ACCESS));
+    label.is_some_and(|label| label == "false")
+}
+
+/// Whether the template says if its pods reach the internet. Requests may close it then, but not open it.
+fn says_internet(set: &SandboxSet) -> bool {
+    let template = set.spec.template.as_ref();
+    template.is_some_and(|template| {
+        template
+            .metadata
+            .labels
+            .contains_key(label::ALLOW_INTERNET_ACCESS)
+    })
+}
+
+/// Refuses labels that the pod has from its template: policies and services may select pods by them.
+fn keep_pod_labels(set: &SandboxSet, labels: &Pairs) -> Result<(), CreateError> {
+    let of_pod = set.spec.template.as_ref();
+    let of_pod = of_pod.map(|template| &template.metadata.labels);
+    let taken = labels
+        .keys()
+        .find(|key| of_pod.is_some_and(|of_pod| of_pod.contains_key(*key)));
+    match taken {
+        Some(key) => Err(CreateError::InvalidOption(format!(
+            "metadata `label:{key}`: the template sets this label"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses what only a machine of its own can do.
+pub(super) fn refuse_unserved(new: &SandboxRequest) -> Result<(), CreateError> {
+    let instead = "make a SandboxSet with it, and name that";
+    let asked = [
+        ("an image in a request", new.image.is_some()),
+        ("a runtime in a request", new.runtime.is_some()),
+        ("a working directory in a request", new.workdir.is_some()),
+        ("a default port in a request", new.port.is_some()),
+        ("memory in a request", new.resources.memory.is_some()),
+        ("processors in a request", new.resources.cpu.is_some()),
+        ("a disk in a request", new.resources.disk.is_some()),
+    ];
+    let network = &new.network;
+    let rules = &network.egress;
+    let rules = rules.allow.is_some() || rules.deny.is_some() || rules.dns_servers.is_some();
+    let isolated = network.allow_public_traffic == Some(false);
+    let of_network = [
+        ("a network rule in a request", rules),
+        ("a sandbox whose ports need a token", isolated),
+        (
+            "another host name for requests",
+            network.mask_request_host.is_some(),
+        ),
+    ];
+    if let Some((what, _)) = of_network.into_iter().find(|(_, asked)| *asked) {
+        let instead = "create a NetworkPolicy that selects its pods";
+        let absent = NotServed { what, instead };
+        return Err(CreateError::Sandbox(SandboxError::NotServed(absent)));
+    }
+    match asked.into_iter().find(|(_, asked)| *asked) {
+        Some((what, _)) => Err(CreateError::Sandbox(SandboxError::NotServed(NotServed {
+            what,
+            instead,
+        }))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shoal_core::network::RequestedNetwork;
+
+    use super::*;
+
+    fn request() -> SandboxRequest {
+        let Ok(template) = "code".parse::<shoal_core::template::TemplateRef>() else {
+            unreachable!("it is a name")
+        };
+        SandboxRequest::of(template)
+    }
+
+    #[test]
+    fn isolation_that_is_not_carried_out_is_refused() {
+        assert!(refuse_unserved(&request()).is_ok());
+        let mut ruled = request();
+        ruled.network.egress.deny = Some(vec!["8.8.8.8".parse().unwrap()]);
+        let mut private = request();
+        private.network = RequestedNetwork {
+            allow_public_traffic: Some(false),
+            ..RequestedNetwork::default()
+        };
+        let mut masked = request();
+        masked.network.mask_request_host = Some("localhost:${PORT}".parse().unwrap());
+        let mut large = request();
+        large.resources.memory = Some(shoal_core::resources::Mib(4096));
+        for (unserved, what) in [
+            (ruled, "network rule"),
+            (private, "ports need a token"),
+            (masked, "host name"),
+            (large, "memory"),
+        ] {
+            let error = refuse_unserved(&unserved).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn labels_of_the_template_cannot_be_replaced() {
+        let set: SandboxSet = serde_json::from_value(json!({
+            "metadata": {"name": "code"},
+            "spec": {"template": {"metadata": {"labels": {"app": "code"}}, "spec": {}}},
+        }))
+        .unwrap();
+        let labels = |key: &str| Pairs::from([(key.to_owned(), "x".to_owned())]);
+        assert!(keep_pod_labels(&set, &labels("tier")).is_ok());
+        let error = keep_pod_labels(&set, &labels("app"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("label:app"), "{error}");
+    }
+}
