@@ -1,4 +1,4 @@
-"""What every suite stands on: one server that all tests share, and others on demand.
+"""Fixtures of every suite: one server that all tests share, and others on demand.
 
 The server's data directory is kept between runs, so that the image `base` is made once. Workers
 of pytest-xdist share the server of the process that started them.

@@ -179,7 +179,7 @@ def test_deleting_a_key_ends_its_streams(server, minted):
                 except ConnectionResetError:
                     break
             else:
-                pytest.fail("the stream goes on")
+                pytest.fail("the stream continues")
     finally:
         sandbox.kill()
 
@@ -300,7 +300,7 @@ def test_after_a_rotation_only_the_new_token_works(server, runtime):
                 except ConnectionResetError:
                     break
             else:
-                pytest.fail("the stream goes on")
+                pytest.fail("the stream continues")
         new = answer["data"]["envdAccessToken"]
         assert new != old and call.get(f"/sandboxes/{name}")[1]["envdAccessToken"] == new
         assert reads(server, name, old) == 401 and reads(server, name, new) == 200

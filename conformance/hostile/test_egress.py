@@ -215,7 +215,7 @@ def test_a_new_rule_cuts_open_connections(sandbox, server, internet):
     threading.Event().wait(1)
     assert len(internet.heard("lasting")) == before, "packets arrived after the rule"
     put(server, sandbox)
-    wait_until(lambda: len(internet.heard("lasting")) > before, 20, "the datagrams to go on")
+    wait_until(lambda: len(internet.heard("lasting")) > before, 20, "the datagrams to continue")
     talking.kill()
 
 

@@ -2,7 +2,7 @@
 
 The calls of each operation that open something are counted, and then the operation is repeated with
 one of them failing, from the first to the last. Whatever it answers, nothing is left behind, and
-everything goes on when the machine has again what it had not. `SHOAL_FAULT_POINTS` says how many of
+everything works again when the machine has the missing resource. `SHOAL_FAULT_POINTS` says how many of
 the calls fail.
 """
 

@@ -17,7 +17,7 @@ from .machine import Call, run
 UNIT = Path(__file__).parents[2] / "packaging/shoal.service"
 
 #: Begins as an OCI runtime does, where the server starts one: tries what an attacker would there,
-#: and goes on as the runtime.
+#: and continues as the runtime.
 WRAPPER = """#!{python}
 import ctypes, json, os, sys
 if "run" in sys.argv and not os.path.exists({report!r}):

@@ -130,7 +130,7 @@ test('state goes through a pause', async (t) => {
   assert.equal((await again.runCode('y', { language: 'js' })).text, '5')
 })
 
-test('a clone goes on from the same state, apart', async (t) => {
+test('a clone resumes from the same state, on its own', async (t) => {
   const sandbox = await own(t)
   await sandbox.runCode('x = 1')
   const { snapshotId } = await sandbox.createSnapshot()

@@ -91,4 +91,4 @@ def test_an_entry_needs_an_existing_template(server):
     put(server, {"name": "odd", "template": "never-built", "description": "d"})
     status, answer = post(server, {"templateID": "odd", "timeout": 60})
     assert status == 404
-    assert "stands on 'never-built', which is not there" in answer["message"]
+    assert "is based on 'never-built', which does not exist" in answer["message"]

@@ -56,7 +56,7 @@ test('five megabytes', async () => {
   assert.equal((await ask(host(), '/large')).text.length, 5_000_000)
 })
 
-test('events arrive one by one, while the answer goes on', async (t) => {
+test('events arrive one by one during the answer', async (t) => {
   const request = open(host(), '/events', { headers: { accept: 'text/event-stream' } })
   t.after(() => request.destroy())
   const second = promised()

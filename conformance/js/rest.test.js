@@ -23,7 +23,7 @@ const counter = async (sandbox) => {
   return { pid: command.pid, says, onStdout }
 }
 
-test('a paused sandbox goes on where it was', async (t) => {
+test('a paused sandbox resumes where it was', async (t) => {
   const sandbox = await made(t)
   const { pid, says, onStdout } = await counter(sandbox)
   await says(pid, sandbox, 'one', 'one 42')

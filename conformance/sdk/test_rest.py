@@ -218,7 +218,7 @@ async def test_a_connection_that_is_open_does_not_stand_in_the_way_and_ends_with
             assert piece, seen
             seen += piece
         snapshot = await done(sandbox.create_snapshot())
-        assert not await done(sandbox.files.exists("/tmp/noted")), "the source and its clients go on"
+        assert not await done(sandbox.files.exists("/tmp/noted")), "the source and its clients continue"
         clone = await sdk.create(snapshot.snapshot_id)
         noted = "until grep -s hello /tmp/noted; do sleep 0.05; done"
         # A clone's external connection has no peer; its internal one has both ends.
@@ -390,7 +390,7 @@ async def test_a_clone_is_itself_and_goes_its_own_way(sdk, runtime):
     assert (await done(source.files.read("own"))) == "base\n"
     await sdk.call("delete_snapshot", snapshot.snapshot_id)
     for clone in clones:
-        assert await done(clone.files.read("own")) == clone.sandbox_id, "it goes on without it"
+        assert await done(clone.files.read("own")) == clone.sandbox_id, "it works without it"
 
 
 @pytest.mark.server
@@ -598,7 +598,7 @@ async def test_processor_time_grows_in_place(sdk):
     # Four times as much; half of that on a shared machine.
     much = await used()
     assert much > little * 1.3, (little, much)
-    assert await counter.ask("two") == "two 43 2", "the same processes go on"
+    assert await counter.ask("two") == "two 43 2", "the same processes continue"
 
 
 @pytest.mark.parametrize("value", ["NaN", "inf", "0", "-1", "two", ""])

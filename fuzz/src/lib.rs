@@ -1,7 +1,7 @@
 //! What strangers send to Shoal, each as a function of bytes that must not panic and holds some
 //! promise. `make fuzz` hands them to libFuzzer; every test run feeds them the seeds.
 
-#![expect(clippy::unwrap_used, reason = "a broken promise is to be loud")]
+#![expect(clippy::unwrap_used, reason = "a broken promise must be loud")]
 
 mod connect;
 mod kernel;

@@ -996,7 +996,7 @@ async fn the_resize_of_a_new_sandbox_is_shown() {
     }
 }
 
-/// Asks until the answer is as it is to be.
+/// Asks until the answer is the expected one.
 async fn until(fixture: &Fixture, path: &str, so: impl Fn(&Value) -> bool) {
     let end = std::time::Instant::now() + Duration::from_secs(60);
     loop {

@@ -23,7 +23,7 @@ pub use self::capability::{
     SnapshotTransfer,
 };
 pub use self::error::DriverError;
-pub use self::report::{Origin, Phases, StartReport};
+pub use self::report::{Phases, StartKind, StartReport};
 pub use self::transfer::{ExportKey, ExportRequest, ImportRequest, Imported, ShortSecret};
 use crate::BoxFuture;
 use crate::auth::Token;

@@ -24,7 +24,7 @@ use self::access::{Keys, Teams};
 use self::builds::{Builds, Uploads};
 use self::catalogue::TemplateCatalogue;
 use self::inside::SandboxAccess;
-use self::installation::{ImageStore, Installation};
+use self::installation::{Installation, InstalledImages};
 use self::observe::Telemetry;
 use self::pools::Pools;
 use self::sandboxes::Sandboxes;
@@ -58,7 +58,7 @@ pub struct Ports {
     /// Logs, metrics, events and use.
     pub telemetry: Arc<dyn Telemetry>,
     /// Images.
-    pub images: Arc<dyn ImageStore>,
+    pub images: Arc<dyn InstalledImages>,
     /// The installation.
     pub installation: Arc<dyn Installation>,
     /// The time.

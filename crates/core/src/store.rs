@@ -21,7 +21,7 @@ use crate::detail::HostDetail;
 pub use self::builds::BuildStore;
 pub use self::catalogue::{CatalogueStore, StoredCatalogue};
 pub use self::idempotency::{IdempotencyClaim, IdempotencyStore};
-pub use self::images::ImageStore;
+pub use self::images::PrivateImageStore;
 pub use self::keys::KeyStore;
 pub use self::pools::PoolStore;
 pub use self::sandboxes::SandboxStore;
@@ -85,7 +85,7 @@ pub trait Store:
     + SnapshotStore
     + BuildStore
     + PoolStore
-    + ImageStore
+    + PrivateImageStore
     + TeamStore
     + KeyStore
 {
@@ -99,7 +99,7 @@ impl<T> Store for T where
         + SnapshotStore
         + BuildStore
         + PoolStore
-        + ImageStore
+        + PrivateImageStore
         + TeamStore
         + KeyStore
 {

@@ -83,7 +83,7 @@ pub(crate) struct Shared {
 
 /// Why the engine cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenEngineError {
     /// The drivers cannot be used together.
     #[error(transparent)]
     Drivers(#[from] InvalidDrivers),
@@ -105,8 +105,8 @@ impl Engine {
     /// Opens the engine. It serves once [`Engine::recover`] has been called.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub async fn open(parts: EngineParts) -> Result<Self, OpenError> {
+    /// See [`OpenEngineError`].
+    pub async fn open(parts: EngineParts) -> Result<Self, OpenEngineError> {
         let shared = Arc::new(assemble::assemble(parts).await?);
         Ok(Self { shared })
     }

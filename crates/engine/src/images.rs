@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use shoal_core::image::{
     Image, ImageError, ImageName, Images, NoProgress, PrivateImage, Reach, RegistryAuth,
 };
-use shoal_core::store::{ImageStore, StoreError};
+use shoal_core::store::{PrivateImageStore, StoreError};
 use tokio::sync::Semaphore;
 
 use crate::work::Work;
@@ -34,7 +34,7 @@ pub(crate) enum FetchError {
 /// The images on this node.
 pub(crate) struct NodeImages {
     images: Arc<dyn Images>,
-    store: Arc<dyn ImageStore>,
+    store: Arc<dyn PrivateImageStore>,
     /// The names of private images, each with the digest of the image that is open.
     private: RwLock<HashMap<ImageName, Option<String>>>,
     pulls: Semaphore,
@@ -44,7 +44,7 @@ pub(crate) struct NodeImages {
 impl NodeImages {
     pub(crate) async fn load(
         images: Arc<dyn Images>,
-        store: Arc<dyn ImageStore>,
+        store: Arc<dyn PrivateImageStore>,
         work: Work,
     ) -> Result<Self, StoreError> {
         let private = store.private_images().await?.into_iter();

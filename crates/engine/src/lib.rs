@@ -43,7 +43,7 @@ pub use config::{
 };
 pub use create::{CpuTarget, CreateError, Created, Idempotency, ResizeCreated, SandboxRequest};
 pub use drivers::InvalidDrivers;
-pub use engine::{Engine, EngineParts, OpenError, SandboxError};
+pub use engine::{Engine, EngineParts, OpenEngineError, SandboxError};
 pub use guest::{EnvdGuest, Guest, InitSpec};
 pub use pool::{MemberView, PoolFault, PoolView};
 pub use recover::RecoverError;

@@ -158,7 +158,7 @@ impl Snapshots {
     }
 }
 
-/// Whether a snapshot is one that `principal` may name like that: his tenant's, and its namespace.
+/// Whether `principal` may give a snapshot this name: its own tenant and namespace.
 fn belongs(snapshot: &SnapshotRecord, principal: &Principal, reference: &TemplateRef) -> bool {
     let own = reference
         .namespace

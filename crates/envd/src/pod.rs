@@ -2,7 +2,7 @@
 //!
 //! An init container runs `shoal-envd install`, which copies the program into a volume. The user's
 //! container mounts that volume read-only, and its `postStart` hook runs `shoal-envd start`: the daemon
-//! goes on beside the image's own program, and the hook ends when the daemon listens.
+//! runs beside the image's own program, and the hook ends when the daemon listens.
 //!
 //! Nothing hands the daemon a token there. It refuses everything until its first `/init` sets one, and
 //! takes that only from who presents the sandbox's pass.

@@ -41,7 +41,7 @@ use shoal_node::saved::{FileName, Stamp};
 use shoal_node::watch::Watched;
 use tokio::sync::{Mutex as AsyncMutex, RwLock, Semaphore, mpsc};
 
-pub use self::open::OpenError;
+pub use self::open::OpenDriverError;
 use self::open::Parts;
 use crate::export::Transfers;
 use crate::runtime::{Kind, Runtime, RuntimeConfig};
@@ -109,13 +109,13 @@ impl OciDriver {
     /// Checks that this machine has what the driver needs, without making anything.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn check(config: &OciConfig) -> Result<(), OpenError> {
+    /// See [`OpenDriverError`].
+    pub fn check(config: &OciConfig) -> Result<(), OpenDriverError> {
         if !nix::unistd::geteuid().is_root() {
-            return Err(OpenError::NotRoot);
+            return Err(OpenDriverError::NotRoot);
         }
         open::runtimes(&config.runtimes, Path::new("/"))?;
-        File::open(&config.envd).map_err(|source| OpenError::NoDaemon {
+        File::open(&config.envd).map_err(|source| OpenDriverError::NoDaemon {
             path: config.envd.clone(),
             source,
         })?;
@@ -125,10 +125,10 @@ impl OciDriver {
     /// Sets everything up, on the async runtime of the caller. A failure leaves nothing set up.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn open(config: OciConfig, layers: Arc<dyn LayerSource>) -> Result<Self, OpenError> {
+    /// See [`OpenDriverError`].
+    pub fn open(config: OciConfig, layers: Arc<dyn LayerSource>) -> Result<Self, OpenDriverError> {
         Self::check(&config)?;
-        let part = |part| move |source| OpenError::Part { part, source };
+        let part = |part| move |source| OpenDriverError::Part { part, source };
         let states = [Kind::Runsc.program(), Kind::Runc.program()];
         let home = Home::open(&config.data, &states).map_err(part("the data directory"))?;
         let opened = Parts::open(&config, &home);

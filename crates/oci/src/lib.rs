@@ -8,5 +8,5 @@ mod driver;
 pub mod export;
 mod runtime;
 
-pub use driver::{OciConfig, OciDriver, OpenError};
+pub use driver::{OciConfig, OciDriver, OpenDriverError};
 pub use runtime::{Kind as RuntimeKind, Missing, RuntimeConfig, RuntimeTimeouts};

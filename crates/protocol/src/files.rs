@@ -58,7 +58,7 @@ pub fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), Invalid
 
 /// A file written by an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileEntry {
+pub struct WrittenFile {
     /// File name.
     pub name: String,
     /// Path.
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn an_entry_without_metadata_does_not_mention_it() {
-        let entry = FileEntry {
+        let entry = WrittenFile {
             name: "a".into(),
             path: "/a".into(),
             kind: FileKind::File,

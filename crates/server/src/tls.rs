@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(
             fs::read(&authority).unwrap(),
             first,
-            "clients go on trusting it"
+            "clients keep trusting it"
         );
         for key in ["ca.key", "e2b.localhost.key"] {
             let mode = fs::metadata(data.path().join("tls").join(key))

@@ -137,7 +137,7 @@ fn no_gvisor() {
     }
 }
 
-/// Whoever says that runc is enough needs no gVisor, but then runc.
+/// A server with runc only needs runc, and no gVisor.
 #[test]
 fn no_runc_that_was_made_the_default() {
     if !is_root() {

@@ -74,7 +74,7 @@ def _start():
 
     formatters = shell.display_formatter.formatters
     data = DataFormatter(parent=shell.display_formatter)
-    # By name: pandas is loaded by whoever needs it.
+    # By name: cells that need pandas load it.
     data.for_type_by_name("pandas.core.frame", "DataFrame", guarded(columns))
     data.for_type_by_name("pandas", "DataFrame", guarded(columns))
     formatters[data.format_type] = data

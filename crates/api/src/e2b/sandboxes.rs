@@ -51,7 +51,7 @@ pub(super) async fn kill(
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct TimeoutBody {
     timeout: Option<i64>,
-    /// Of a connect: whether a paused sandbox goes on with its memory.
+    /// Of a connect: whether a paused sandbox resumes with its memory.
     memory: Option<bool>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use shoal_core::driver::{Isolation, Origin};
+use shoal_core::driver::{Isolation, StartKind};
 use shoal_core::network::NetworkPolicy;
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_core::state::StateKind;
@@ -57,7 +57,7 @@ pub(crate) struct Ran {
     #[cfg_attr(test, schemars(with = "String"))]
     isolation: Isolation,
     #[cfg_attr(test, schemars(with = "String"))]
-    origin: Origin,
+    origin: StartKind,
     /// Milliseconds of each phase.
     phases: BTreeMap<&'static str, f64>,
     /// Whether the limits that it was asked to have are in force; absent when none were.

@@ -17,7 +17,7 @@ use http::{HeaderValue, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use shoal_core::auth::Principal;
-use shoal_core::ports::inside::{FileEntry as Entry, FileKind, SandboxClient};
+use shoal_core::ports::inside::{DirEntry, FileKind, SandboxClient};
 use shoal_protocol::native::FileEntry;
 use tokio::sync::mpsc;
 
@@ -87,7 +87,7 @@ pub(super) async fn list(
     Ok(Answer::ok(entries.into_iter().map(view).collect()))
 }
 
-fn view(entry: Entry) -> FileEntry {
+fn view(entry: DirEntry) -> FileEntry {
     FileEntry {
         is_dir: entry.kind == FileKind::Directory,
         name: entry.name,

@@ -22,7 +22,7 @@ use shoal_core::ports::catalogue::{
     CatalogueError, CatalogueInForce, RefusedEdit, TemplateCatalogue,
 };
 use shoal_core::ports::create::CreateError;
-use shoal_core::ports::installation::{ImageStore, Installation, InstallationLimits};
+use shoal_core::ports::installation::{Installation, InstallationLimits, InstalledImages};
 use shoal_core::ports::observe::{
     LogEntry, LogQuery, Sample, SandboxEvent, TeamSample, Telemetry, Use,
 };
@@ -413,7 +413,7 @@ impl Installation for Unused {
     }
 }
 
-impl ImageStore for Unused {
+impl InstalledImages for Unused {
     fn list(&self) -> BoxFuture<'_, Result<Vec<Image>, ImageError>> {
         Box::pin(ready(Ok(Vec::new())))
     }

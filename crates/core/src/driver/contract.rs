@@ -12,7 +12,7 @@ mod egress;
 mod freeze;
 mod resize;
 
-use super::{Driver, DriverError, DriverEvent, Found, Origin, StartSpec};
+use super::{Driver, DriverError, DriverEvent, Found, StartKind, StartSpec};
 use crate::BoxFuture;
 use crate::id::{ExecutionId, SandboxId};
 use crate::state::FailReason;
@@ -113,7 +113,7 @@ async fn make(subject: &dyn Subject, name: &str, execution: ExecutionId) -> Sand
         runtime.is_none_or(|asked| asked == report.runtime),
         "the requested runtime ran"
     );
-    assert_eq!(report.origin, Origin::Cold);
+    assert_eq!(report.origin, StartKind::Cold);
     assert!(
         report.phases.ready.is_zero(),
         "the caller waits for the daemon, not the driver"

@@ -12,7 +12,7 @@ use crate::template::RuntimeName;
 /// How a sandbox started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
+pub enum StartKind {
     /// From its image or its files.
     Cold,
     /// Claimed from a pool.
@@ -58,7 +58,7 @@ pub struct StartReport {
     /// What it isolates with.
     pub isolation: Isolation,
     /// How the sandbox started.
-    pub origin: Origin,
+    pub origin: StartKind,
     /// The duration of each phase.
     pub phases: Phases,
     /// The address of its ports for the gateway.
@@ -67,7 +67,7 @@ pub struct StartReport {
     pub envd_version: String,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for StartKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cold => "cold",

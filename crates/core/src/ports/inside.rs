@@ -174,7 +174,7 @@ pub trait CommandControl: Send + Sync {
 
 /// An entry of a directory in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileEntry {
+pub struct DirEntry {
     /// The last part of its path.
     pub name: String,
     /// Its path.
@@ -298,13 +298,13 @@ pub trait SandboxClient: Send + Sync {
     ///
     /// # Errors
     /// When it is missing or no directory, or the daemon does not answer.
-    fn list_dir(&self, path: String) -> BoxFuture<'_, Result<Vec<FileEntry>, InsideError>>;
+    fn list_dir(&self, path: String) -> BoxFuture<'_, Result<Vec<DirEntry>, InsideError>>;
 
     /// Describes a file or a directory.
     ///
     /// # Errors
     /// When it is missing, or the daemon does not answer.
-    fn stat(&self, path: String) -> BoxFuture<'_, Result<FileEntry, InsideError>>;
+    fn stat(&self, path: String) -> BoxFuture<'_, Result<DirEntry, InsideError>>;
 
     /// Removes a file, or a directory with its contents. Succeeds when nothing is there.
     ///

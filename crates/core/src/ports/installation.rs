@@ -27,7 +27,7 @@ pub trait Installation: Send + Sync {
 }
 
 /// The images that templates and sandboxes start from, as operators manage them.
-pub trait ImageStore: Send + Sync {
+pub trait InstalledImages: Send + Sync {
     /// Every image that was fetched.
     ///
     /// # Errors

@@ -99,7 +99,7 @@ pub enum TemplateError {
     NotFound(String),
     /// The base of a catalogue entry does not exist, or its team has not published it.
     #[error(
-        "template '{entry}' stands on '{base}', which is not there: build that first, or have the \
+        "template '{entry}' is based on '{base}', which does not exist: build that first, or have the \
          catalogue say another"
     )]
     NoBase {

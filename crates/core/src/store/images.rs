@@ -6,7 +6,7 @@ use crate::image::{ImageName, PrivateImage};
 use super::StoreError;
 
 /// Keeps which images were fetched with an account, and are not for every team.
-pub trait ImageStore: Send + Sync {
+pub trait PrivateImageStore: Send + Sync {
     /// The image names that only some teams may use.
     ///
     /// # Errors

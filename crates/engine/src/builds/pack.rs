@@ -13,7 +13,7 @@ use tempfile::TempPath;
 use super::run::{Run, StageBase};
 use super::sandbox::{BuildLocation, BuildSandbox};
 use super::scripts;
-use shoal_core::ports::inside::{FileEntry, FileKind, InsideError};
+use shoal_core::ports::inside::{DirEntry, FileKind, InsideError};
 
 /// The path of the archive in the sandbox of the stage.
 const ARCHIVE: &str = "/tmp/.shoal-stage.tar";
@@ -148,7 +148,7 @@ impl Run<'_> {
 }
 
 /// The warning about an entry that is not copied as it is.
-fn remark(entry: &FileEntry) -> Option<String> {
+fn remark(entry: &DirEntry) -> Option<String> {
     let path = &entry.path;
     match (entry.kind, entry.link) {
         (FileKind::Other, true) => Some(format!("{path} is left out: the link leads nowhere")),
@@ -160,7 +160,7 @@ fn remark(entry: &FileEntry) -> Option<String> {
 
 /// A file or directory that was read.
 struct Found {
-    entry: FileEntry,
+    entry: DirEntry,
     /// The contents of a file; none for a directory.
     contents: Option<TempPath>,
 }

@@ -21,8 +21,7 @@ use crate::build_records::Build;
 use crate::random;
 use crate::sandboxes::Command;
 use shoal_core::ports::inside::{
-    ByteStream, CommandOutput, FileEntry, InsideError, RunningCommand, SandboxClient,
-    SandboxCommand,
+    ByteStream, CommandOutput, DirEntry, InsideError, RunningCommand, SandboxClient, SandboxCommand,
 };
 use shoal_protocol::client::SandboxTarget;
 
@@ -240,12 +239,12 @@ impl BuildSandbox {
     }
 
     /// The file or directory at a path.
-    pub(super) async fn look(&self, path: &str) -> Result<FileEntry, InsideError> {
+    pub(super) async fn look(&self, path: &str) -> Result<DirEntry, InsideError> {
         self.client("root")?.stat(path.to_owned()).await
     }
 
     /// The entries of a directory.
-    pub(super) async fn list(&self, path: &str) -> Result<Vec<FileEntry>, InsideError> {
+    pub(super) async fn list(&self, path: &str) -> Result<Vec<DirEntry>, InsideError> {
         self.client("root")?.list_dir(path.to_owned()).await
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{EngineParts, OpenError, Shared};
+use super::{EngineParts, OpenEngineError, Shared};
 use crate::access::Access;
 use crate::build_records::BuildRecords;
 use crate::builds::{BuildParts, Builds};
@@ -36,12 +36,12 @@ struct Records {
 }
 
 impl Records {
-    async fn load(parts: &EngineParts) -> Result<Self, OpenError> {
+    async fn load(parts: &EngineParts) -> Result<Self, OpenEngineError> {
         let (config, store, clock) = (&parts.config, &parts.store, &parts.clock);
         let drivers = Arc::new(Drivers::new(parts.drivers.clone())?);
         let work = Work::default();
-        let telemetry =
-            Telemetry::open(config.logs.clone(), config.logs_per_team).map_err(OpenError::Logs)?;
+        let telemetry = Telemetry::open(config.logs.clone(), config.logs_per_team)
+            .map_err(OpenEngineError::Logs)?;
         let seed = store.token_seed(random::bytes()?).await?;
         let machine = drivers.capabilities().clone();
         let (keys, teams) = (store.clone(), store.clone());
@@ -75,7 +75,7 @@ impl Records {
             images: Arc::new(images),
             build_records,
             snapshots: Arc::new(snapshots),
-            uploads: Arc::new(uploads.map_err(OpenError::Uploads)?),
+            uploads: Arc::new(uploads.map_err(OpenEngineError::Uploads)?),
             drivers,
             work,
         })
@@ -112,7 +112,7 @@ impl Planning {
         parts: &EngineParts,
         records: &Records,
         sandboxes: Arc<Sandboxes>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, OpenEngineError> {
         let machine = records.drivers.capabilities().clone();
         let templates = Templates::load(TemplateParts {
             store: parts.store.clone(),
@@ -212,7 +212,7 @@ impl Planning {
 }
 
 /// Loads all services.
-pub(super) async fn assemble(parts: EngineParts) -> Result<Shared, OpenError> {
+pub(super) async fn assemble(parts: EngineParts) -> Result<Shared, OpenEngineError> {
     let records = Records::load(&parts).await?;
     let members = Arc::new(PoolMembers::default());
     let sandboxes = Arc::new(records.sandboxes(&parts, &members));

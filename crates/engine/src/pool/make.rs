@@ -228,7 +228,7 @@ impl Pools {
             return outcome.unwrap_or(Err(HandOutError::Endless {
                 what: WHAT,
                 within: WARM_UP_TIMEOUT,
-                hint: ": say `probePort` if it is to go on",
+                hint: ": set `probePort` if it keeps running",
             }
             .into()));
         };

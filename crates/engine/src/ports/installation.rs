@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shoal_core::BoxFuture;
 use shoal_core::driver::Capabilities;
 use shoal_core::image::{Image, ImageError, ImageName, ProgressSink, RegistryAuth};
-use shoal_core::ports::installation::{ImageStore, Installation, InstallationLimits};
+use shoal_core::ports::installation::{Installation, InstallationLimits, InstalledImages};
 
 use crate::engine::Engine;
 
@@ -24,7 +24,7 @@ impl Installation for Engine {
     }
 }
 
-impl ImageStore for Engine {
+impl InstalledImages for Engine {
     fn list(&self) -> BoxFuture<'_, Result<Vec<Image>, ImageError>> {
         self.images().list()
     }

@@ -3,11 +3,11 @@
 use rusqlite::{Connection, params};
 use shoal_core::BoxFuture;
 use shoal_core::image::{ImageName, PrivateImage};
-use shoal_core::store::{ImageStore, StoreError};
+use shoal_core::store::{PrivateImageStore, StoreError};
 
 use super::{SqliteStore, store_error};
 
-impl ImageStore for SqliteStore {
+impl PrivateImageStore for SqliteStore {
     fn private_images(&self) -> BoxFuture<'_, Result<Vec<PrivateImage>, StoreError>> {
         self.call(|connection| all(connection))
     }

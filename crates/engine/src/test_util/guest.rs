@@ -17,8 +17,9 @@ use shoal_core::auth::Token;
 use super::gate::Gate;
 use crate::guest::{Guest, InitSpec};
 use shoal_core::ports::inside::{
-    ByteStream, Code, CodeStream, CommandControl, CommandExit, CommandOutput, FileContents,
-    FileEntry, FileKind, InsideError, RunningCommand, SandboxClient, SandboxCommand, TerminalSize,
+    ByteStream, Code, CodeStream, CommandControl, CommandExit, CommandOutput, DirEntry,
+    FileContents, FileKind, InsideError, RunningCommand, SandboxClient, SandboxCommand,
+    TerminalSize,
 };
 use shoal_protocol::client::{RunEnd, SandboxTarget};
 
@@ -201,7 +202,7 @@ impl SandboxClient for FakeClient {
         })
     }
 
-    fn list_dir(&self, path: String) -> BoxFuture<'_, Result<Vec<FileEntry>, InsideError>> {
+    fn list_dir(&self, path: String) -> BoxFuture<'_, Result<Vec<DirEntry>, InsideError>> {
         let directory = format!("{}/", path.trim_end_matches('/'));
         let (files, links) = (
             self.guest.files.lock().clone(),
@@ -218,7 +219,7 @@ impl SandboxClient for FakeClient {
         Box::pin(async move { Ok(entries) })
     }
 
-    fn stat(&self, path: String) -> BoxFuture<'_, Result<FileEntry, InsideError>> {
+    fn stat(&self, path: String) -> BoxFuture<'_, Result<DirEntry, InsideError>> {
         let found = self.guest.entry(&path);
         Box::pin(async move { found.ok_or(InsideError::NotFound(path)) })
     }
@@ -235,7 +236,7 @@ impl SandboxClient for FakeClient {
 
 impl FakeGuest {
     /// The entry at a path: a file, a directory of files, or a link.
-    fn entry(&self, path: &str) -> Option<FileEntry> {
+    fn entry(&self, path: &str) -> Option<DirEntry> {
         let (files, link) = (self.files.lock(), self.links.lock().contains(path));
         let directory = format!("{}/", path.trim_end_matches('/'));
         let (kind, mode, size) = match files.get(path) {
@@ -246,7 +247,7 @@ impl FakeGuest {
             None if link => (FileKind::Other, 0o777, 0),
             None => return None,
         };
-        Some(FileEntry {
+        Some(DirEntry {
             name: path.rsplit('/').next().unwrap_or_default().to_owned(),
             path: path.to_owned(),
             kind,

@@ -7,8 +7,8 @@ use shoal_core::snapshot::Contents;
 use shoal_core::state::StateKind;
 use shoal_core::template::RuntimeName;
 use shoal_engine::{
-    AllowedRuntimes, CpuTarget, InvalidDrivers, NewSnapshot, OpenError, Resize, ResizeCreated,
-    SnapshotFilter, TakeError,
+    AllowedRuntimes, CpuTarget, InvalidDrivers, NewSnapshot, OpenEngineError, Resize,
+    ResizeCreated, SnapshotFilter, TakeError,
 };
 
 use super::*;
@@ -342,7 +342,7 @@ async fn a_runtime_belongs_to_one_driver() {
             ..test_util::parts(directory.path())
         };
         match Engine::open(parts).await {
-            Err(OpenError::Drivers(invalid)) => invalid,
+            Err(OpenEngineError::Drivers(invalid)) => invalid,
             Err(other) => panic!("{other}"),
             Ok(_) => panic!("the drivers are accepted"),
         }

@@ -412,7 +412,7 @@ async fn a_sandbox_that_stops_by_itself_is_cleared() {
     assert_eq!((event.kind, event.sandbox), (EventKind::Killed, id.clone()));
     assert!(!fixture.lives(&id));
     assert!(fixture.driver.sandboxes().is_empty());
-    // Whoever still talks to it is told why.
+    // Clients that still send requests learn why.
     let told = fixture.engine.routes().lookup(&id);
     assert!(matches!(told, Lookup::Failed(FailReason::OutOfMemory)));
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use shoal_core::clock::Clock;
-use shoal_core::driver::{Checkpointer, Driver, Origin, Start};
+use shoal_core::driver::{Checkpointer, Driver, Start, StartKind};
 use shoal_core::network::{RequestedEgress, RequestedNetwork};
 use shoal_core::ports::inside::{CommandExit, CommandOutput};
 use shoal_core::resources::{Mib, MilliCpu};
@@ -182,7 +182,7 @@ fn asked() -> SandboxRequest {
     SandboxRequest::of("warm".parse::<TemplateKey>().unwrap())
 }
 
-fn origin(record: &SandboxRecord) -> Origin {
+fn origin(record: &SandboxRecord) -> StartKind {
     record.report.as_ref().unwrap().origin
 }
 
@@ -216,7 +216,7 @@ async fn a_claimed_member_is_what_was_asked_for() {
     };
     let made = fixture.asked(new).await;
     assert_eq!(made.id, before[0], "the oldest");
-    assert_eq!(origin(&made), Origin::Pooled);
+    assert_eq!(origin(&made), StartKind::Pooled);
     assert_eq!(made.team, fixture.me.team);
     assert_eq!(made.spec.purpose, Purpose::Use);
     assert_eq!(made.spec.metadata["sbx-pool"], "false");
@@ -264,7 +264,7 @@ async fn rules_that_let_the_same_through_are_not_put_in_force_again() {
     let mut new = asked();
     new.network.said_open = true;
     let made = fixture.asked(new).await;
-    assert_eq!(origin(&made), Origin::Pooled);
+    assert_eq!(origin(&made), StartKind::Pooled);
     assert_eq!(made.spec.network.egress.internet, Some(true));
     // The driver was not asked: it has what the member began with.
     assert_eq!(fixture.driver.egress(&made.id).unwrap().internet, None);
@@ -276,16 +276,16 @@ async fn what_no_member_can_be_is_made_for_whoever_asks_and_so_is_what_an_empty_
     let mut other = asked();
     other.env.insert("FROM".to_owned(), "request".to_owned());
     let made = fixture.asked(other).await;
-    assert_eq!(origin(&made), Origin::Cold);
+    assert_eq!(origin(&made), StartKind::Cold);
     assert!(!made.spec.metadata.contains_key("sbx-pool"));
     assert_eq!(fixture.view().misses, 0);
     // What the image says already is no other environment.
     let mut same = asked();
     same.env.insert("FROM".to_owned(), "image".to_owned());
     fixture.guest.endless.lock().insert("warm up".to_owned());
-    assert_eq!(origin(&*fixture.asked(same).await), Origin::Pooled);
+    assert_eq!(origin(&*fixture.asked(same).await), StartKind::Pooled);
     let cold = fixture.create().await;
-    assert_eq!(origin(&cold), Origin::Cold);
+    assert_eq!(origin(&cold), StartKind::Cold);
     assert_eq!(fixture.view().misses, 1);
 }
 
@@ -301,7 +301,7 @@ async fn a_member_is_never_handed_out_twice() {
     let (mut ids, mut pooled) = (BTreeSet::new(), 0u64);
     for create in creates {
         let record = create.await.unwrap().unwrap().record;
-        pooled += u64::from(origin(&record) == Origin::Pooled);
+        pooled += u64::from(origin(&record) == StartKind::Pooled);
         assert_eq!(record.team, fixture.me.team);
         assert!(
             ids.insert(record.id.clone()),
@@ -322,7 +322,7 @@ async fn a_member_that_cannot_be_handed_out_is_ended_and_whoever_asks_is_not_tol
     let before = fixture.members();
     fixture.fails("start me");
     let made = fixture.create().await;
-    assert_eq!(origin(&made), Origin::Cold);
+    assert_eq!(origin(&made), StartKind::Cold);
     assert!(!before.contains(&made.id));
     let fault = fixture.view().fault.unwrap().message;
     assert!(
@@ -340,14 +340,14 @@ async fn a_member_that_cannot_be_handed_out_is_ended_and_whoever_asks_is_not_tol
     fixture
         .until("gone", |fixture| !fixture.members().contains(&dead))
         .await;
-    assert_eq!(origin(&*fixture.create().await), Origin::Pooled);
+    assert_eq!(origin(&*fixture.create().await), StartKind::Pooled);
     fixture.full(2).await;
 
     fixture.driver.refuse(Refusals {
         resize: true,
         ..Refusals::default()
     });
-    assert_eq!(origin(&*fixture.create().await), Origin::Cold);
+    assert_eq!(origin(&*fixture.create().await), StartKind::Cold);
 }
 
 #[tokio::test]
@@ -365,7 +365,7 @@ async fn a_startup_that_never_ends_costs_one_member_and_its_time() {
     fixture.until("started", started).await;
     fixture.clock.advance(Duration::from_secs(31));
     let made = asks.await.unwrap().unwrap().record;
-    assert_eq!(origin(&made), Origin::Cold);
+    assert_eq!(origin(&made), StartKind::Cold);
     let fault = fixture.view().fault.unwrap().message;
     assert!(fault.contains("did not end within 30 s"), "{fault}");
     fixture.full(2).await;
@@ -394,7 +394,7 @@ async fn a_warm_up_that_fails_leaves_nothing_and_is_tried_again_later() {
         "{fault}"
     );
     assert_eq!((fixture.view().starting, fixture.view().ready), (0, 0));
-    assert_eq!(origin(&*fixture.create().await), Origin::Cold);
+    assert_eq!(origin(&*fixture.create().await), StartKind::Cold);
     fixture.guest.answers.lock().clear();
     fixture.clock.advance(Duration::from_secs(1));
     fixture.full(1).await;
@@ -556,7 +556,7 @@ async fn a_member_that_was_being_handed_out_is_nobodys_after_a_crash_and_one_tha
     };
     fixture.until("cleared", cleared).await;
     let (_, record) = fixture.engine.authorize(&fixture.me, &mine.id).unwrap();
-    assert_eq!(origin(&record), Origin::Pooled);
+    assert_eq!(origin(&record), StartKind::Pooled);
 }
 
 #[tokio::test]
@@ -603,7 +603,7 @@ async fn the_first_member_is_saved_and_the_next_ones_begin_with_its_memory() {
     fixture.full(1).await;
     let next = fixture.create().await;
     fixture.full(1).await;
-    assert_eq!(origin(&next), Origin::Pooled);
+    assert_eq!(origin(&next), StartKind::Pooled);
     let start = fixture.driver.start(&next.id).unwrap();
     let saved = fixture.driver.kept();
     assert!(matches!(start, Start::Snapshot { id, memory: true } if id == saved[0]));
@@ -684,7 +684,7 @@ async fn a_claimed_member_has_the_name_that_was_asked_for_and_nobody_else_has_it
         .metadata
         .insert("shoal/name".to_owned(), "mine".to_owned());
     let made = fixture.asked(called.clone()).await;
-    assert_eq!(origin(&made), Origin::Pooled);
+    assert_eq!(origin(&made), StartKind::Pooled);
     let found = fixture.engine.find(&fixture.me, "mine").unwrap().1;
     assert_eq!(found.id, made.id);
     let again = fixture.engine.create(&fixture.me, called, None).await;

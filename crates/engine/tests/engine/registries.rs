@@ -58,7 +58,7 @@ async fn a_tenant_s_image_comes_from_public_registries_and_an_operator_s_from_an
     assert!(images.asked_by_tenants.lock().is_empty());
     create(&engine, &tenant, "registry.test/three:1").await;
     build_on(&engine, &tenant, "registry.test/four:1").await;
-    // An entry names the operator's registry, whoever asks for it.
+    // An entry names the operator's registry for every tenant.
     let entry = r#"[{"name": "entry", "image": "registry.test/five:1", "description": "d"}]"#;
     engine.replace_catalogue(entry, None).await.unwrap();
     engine.create(&tenant, new("entry"), None).await.unwrap();

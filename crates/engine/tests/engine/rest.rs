@@ -1,6 +1,6 @@
-//! Sandboxes that rest, go on, are copied, and change their limits.
+//! Pause, resume, clone and resize.
 
-use shoal_core::driver::{AfterSnapshot, Checkpointer, Origin, Start};
+use shoal_core::driver::{AfterSnapshot, Checkpointer, Start, StartKind};
 use shoal_core::id::{ExecutionId, SnapshotId};
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::routes::NotResumed;
@@ -87,7 +87,7 @@ async fn a_paused_sandbox_rests_and_connecting_wakes_it() {
     assert_ne!(after.execution, before.execution);
     assert_eq!(after.spec, before.spec);
     assert_eq!(after.deadline.since(after.started_at), seconds(60));
-    assert_eq!(after.report.as_ref().unwrap().origin, Origin::Restored);
+    assert_eq!(after.report.as_ref().unwrap().origin, StartKind::Restored);
     assert_eq!(after.state.saved(), None);
     assert_eq!(events.recv().await.unwrap().kind, EventKind::Resumed);
     let connected = fixture
@@ -108,7 +108,7 @@ async fn what_cannot_be_saved_runs_on_and_what_cannot_go_on_stays_saved() {
     fixture.refuse(|refuses| refuses.save = true);
     assert!(fixture.engine.pause(&permit, None, false).await.is_err());
     assert_eq!(fixture.state(&id), StateKind::Running);
-    assert!(!*fixture.guest.frozen.lock(), "its time goes on");
+    assert!(!*fixture.guest.frozen.lock(), "its clock runs");
     let new = NewSnapshot::default();
     assert!(
         fixture
@@ -268,7 +268,7 @@ async fn clones_begin_where_the_snapshot_was_taken_and_say_the_token_of_the_orig
     let clone = clone.unwrap().record;
     assert_ne!(clone.id, source.id);
     assert_eq!(clone.spec.env["OWN"], "1");
-    assert_eq!(clone.report.as_ref().unwrap().origin, Origin::Restored);
+    assert_eq!(clone.report.as_ref().unwrap().origin, StartKind::Restored);
     assert!(matches!(
         fixture.driver.start(&clone.id),
         Some(Start::Snapshot { memory: true, .. })

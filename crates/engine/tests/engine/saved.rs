@@ -111,7 +111,7 @@ async fn a_sandbox_that_ends_with_its_snapshot_does_nothing_more_after_it() {
         .await;
     taken.unwrap();
     assert!(fixture.driver.is_frozen(&id));
-    assert!(*fixture.guest.frozen.lock(), "nor does its time go on");
+    assert!(*fixture.guest.frozen.lock(), "nor does its clock run");
     fixture.driver.refuse(Refusals::default());
     fixture.clock.advance(Duration::from_secs(11));
     until("cleared", || fixture.driver.sandboxes().is_empty()).await;
@@ -156,7 +156,7 @@ async fn a_sandbox_goes_on_whose_last_snapshot_could_not_be_kept() {
         .snapshot(&fixture.me, &permit, last_snapshot())
         .await;
     assert!(unnoted.is_err());
-    assert!(!fixture.driver.is_frozen(&id), "it goes on");
+    assert!(!fixture.driver.is_frozen(&id), "it runs");
     connection.execute_batch("DROP TRIGGER broken").unwrap();
     fixture.driver.refuse(Refusals {
         save: true,
@@ -169,7 +169,7 @@ async fn a_sandbox_goes_on_whose_last_snapshot_could_not_be_kept() {
     assert!(unsaved.is_err());
     assert_eq!(fixture.kind(&id), Some(StateKind::Running));
     assert!(!fixture.driver.is_frozen(&id) && fixture.driver.kept().is_empty());
-    assert!(!*fixture.guest.frozen.lock(), "its time goes on");
+    assert!(!*fixture.guest.frozen.lock(), "its clock runs");
 }
 
 #[tokio::test]

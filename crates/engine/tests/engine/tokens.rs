@@ -112,7 +112,7 @@ async fn a_rotation_whose_answer_is_lost_is_finished_with_the_same_tokens() {
     let fixture = fixture.restarted().await;
     let settled = || fixture.tokens(&id) != before;
     until("settled", settled).await;
-    // Whoever has the old or the new one is believed, so it does not matter what was heard.
+    // The daemon accepts the old and the new token, so either answer is right.
     assert_eq!(fixture.last_init(), (Some(before.0.clone()), given.clone()));
     assert_eq!(Some(fixture.tokens(&id).0), given);
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use shoal_protocol::files::{ComposeRequest, FileEntry, FileKind};
+use shoal_protocol::files::{ComposeRequest, FileKind, WrittenFile};
 
 use super::target::failed;
 use super::{Actor, Files, RequestError};
@@ -82,7 +82,7 @@ impl Files {
 impl ComposeJob {
     /// Writes a temporary file next to the destination and renames it, so that a failure leaves an
     /// existing destination intact.
-    fn run(self) -> Result<FileEntry, RequestError> {
+    fn run(self) -> Result<WrittenFile, RequestError> {
         for source in &self.sources {
             self.open(source)?;
         }
@@ -112,7 +112,7 @@ impl ComposeJob {
             // The result is complete; a leftover source is harmless.
             let _ = std::fs::remove_file(source);
         }
-        Ok(FileEntry {
+        Ok(WrittenFile {
             name: base_name(&self.destination),
             path: self.destination.to_string_lossy().into_owned(),
             kind: FileKind::File,

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::PathBuf;
 
 use http::StatusCode;
-use shoal_protocol::files::{FileEntry, FileKind};
+use shoal_protocol::files::{FileKind, WrittenFile};
 
 use super::RequestError;
 use crate::filesystem::{FileError, directories, metadata};
@@ -37,7 +37,7 @@ impl Target<'_> {
     ///
     /// # Errors
     /// 400 if the path is not a file, 507 if the disk is full.
-    pub(super) fn write(&self, contents: &mut dyn Read) -> Result<FileEntry, RequestError> {
+    pub(super) fn write(&self, contents: &mut dyn Read) -> Result<WrittenFile, RequestError> {
         if let Some(parent) = self.path.parent() {
             directories::ensure(parent, self.user)?;
         }
@@ -51,7 +51,7 @@ impl Target<'_> {
             }
         }
         let attached = metadata::read(&self.path);
-        Ok(FileEntry {
+        Ok(WrittenFile {
             name: base_name(&self.path),
             path: self.path.to_string_lossy().into_owned(),
             kind: FileKind::File,
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    fn write(path: PathBuf, mut contents: &[u8]) -> Result<FileEntry, RequestError> {
+    fn write(path: PathBuf, mut contents: &[u8]) -> Result<WrittenFile, RequestError> {
         let target = Target {
             path,
             user: &me(),

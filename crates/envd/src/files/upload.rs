@@ -15,7 +15,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use shoal_protocol::files::{FileEntry, check_metadata};
+use shoal_protocol::files::{WrittenFile, check_metadata};
 use shoal_protocol::headers::METADATA_PREFIX;
 use shoal_protocol::signature::Operation;
 use tokio::sync::mpsc;
@@ -178,7 +178,7 @@ impl From<MultipartError> for RequestError {
 
 impl UploadRequest {
     /// Decodes and writes the body. Blocking.
-    fn write(self, pieces: Pieces) -> Result<Vec<FileEntry>, RequestError> {
+    fn write(self, pieces: Pieces) -> Result<Vec<WrittenFile>, RequestError> {
         let mut body: Box<dyn Read> = match self.encoding {
             Encoding::Identity => Box::new(pieces),
             Encoding::Gzip => Box::new(MultiGzDecoder::new(pieces)),
@@ -192,7 +192,10 @@ impl UploadRequest {
         }
     }
 
-    fn write_parts(&self, mut parts: Multipart<impl Read>) -> Result<Vec<FileEntry>, RequestError> {
+    fn write_parts(
+        &self,
+        mut parts: Multipart<impl Read>,
+    ) -> Result<Vec<WrittenFile>, RequestError> {
         let mut entries = Vec::new();
         let mut seen = HashSet::new();
         while let Some(named) = parts.next_part()? {

@@ -145,7 +145,7 @@ impl Context {
         }
     }
 
-    /// Waits until the kernel is to be ended.
+    /// Waits until the kernel must end.
     pub(super) async fn end_requested(&self) {
         // The sender lives in `self`.
         let _ = self.generation.subscribe().changed().await;

@@ -120,7 +120,7 @@ pub(super) struct Kernel {
     /// Startup code that is still to be executed. Deferred to the first execution, so that unused
     /// kernels stay small.
     pub(super) startup: Option<String>,
-    /// Generators whose reseed failed and is to be retried.
+    /// Generators whose reseed failed and must be retried.
     pub(super) unseeded: Vec<String>,
     /// Failed environment changes that the client was last told about.
     pub(super) last_notice: Option<String>,

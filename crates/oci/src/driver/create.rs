@@ -102,11 +102,11 @@ pub(super) async fn create(
     }
 }
 
-fn origin_of(restored: bool) -> report::Origin {
+fn origin_of(restored: bool) -> report::StartKind {
     if restored {
-        report::Origin::Restored
+        report::StartKind::Restored
     } else {
-        report::Origin::Cold
+        report::StartKind::Cold
     }
 }
 

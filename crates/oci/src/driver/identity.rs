@@ -1,4 +1,4 @@
-//! Who a clone is: the files that said so of its original are put right before it runs.
+//! The identity of a clone: files with the name of its original are corrected before it runs.
 //!
 //! What the original's root wrote there is an attacker's as much as a friend's: no link is
 //! followed, and no file is read beyond a bound.

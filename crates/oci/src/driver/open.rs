@@ -16,7 +16,7 @@ use crate::runtime::{self, Kind, Missing, Runtime, RuntimeConfig};
 
 /// Why the driver cannot work here.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenDriverError {
     /// Sandboxes are made of namespaces, mounts and groups, which only root may make.
     #[error("the driver needs root: run it with sudo")]
     NotRoot,
@@ -56,10 +56,13 @@ fn instead(missing: Kind) -> &'static str {
 }
 
 /// The runtimes that can be used, the default first.
-pub(super) fn runtimes(config: &RuntimeConfig, run: &Path) -> Result<Vec<Runtime>, OpenError> {
+pub(super) fn runtimes(
+    config: &RuntimeConfig,
+    run: &Path,
+) -> Result<Vec<Runtime>, OpenDriverError> {
     let (found, missing) = runtime::detect(config, run);
     match missing.into_iter().find(|m| m.kind == config.default) {
-        Some(missing) => Err(OpenError::NoRuntime(missing)),
+        Some(missing) => Err(OpenDriverError::NoRuntime(missing)),
         None => Ok(found),
     }
 }
@@ -74,8 +77,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn open(config: &OciConfig, home: &Home) -> Result<Self, OpenError> {
-        let part = |part| move |source| OpenError::Part { part, source };
+    pub(super) fn open(config: &OciConfig, home: &Home) -> Result<Self, OpenDriverError> {
+        let part = |part| move |source| OpenDriverError::Part { part, source };
         let runtimes = runtimes(&config.runtimes, &home.run)?;
         for runtime in &runtimes {
             if let Some(why) = runtime::weakness(runtime.kind, &runtime.info.version) {

@@ -113,7 +113,7 @@ impl Origin {
         if before.saved.runtime != runtime.info.name {
             return Err(DriverError::Unsupported {
                 runtime: runtime.info.name.clone(),
-                operation: "go on with memory that another runtime has saved",
+                operation: "resume memory that another runtime has saved",
                 instead: "the runtime that it was saved in, or memory: false to boot from its files",
             });
         }

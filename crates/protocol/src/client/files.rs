@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 
 use super::{ClientError, Duplex, EnvdClient, RequestBody, success};
 use crate::TUNNEL_UPGRADE;
-use crate::files::FileEntry;
+use crate::files::WrittenFile;
 use crate::headers::METADATA_PREFIX;
 
 /// Parameters of an upload.
@@ -77,7 +77,7 @@ impl EnvdClient {
         &self,
         upload: &Upload,
         body: RequestBody,
-    ) -> Result<FileEntry, ClientError> {
+    ) -> Result<WrittenFile, ClientError> {
         let mut request = self.request_with(Method::POST, &self.files(&upload.path), body)?;
         let headers = request.headers_mut();
         headers.insert(
@@ -94,7 +94,7 @@ impl EnvdClient {
         }
         let response = success(self.transport.send_request(request).await?).await?;
         let body = super::read_whole(response.into_body()).await?;
-        let entries: Vec<FileEntry> =
+        let entries: Vec<WrittenFile> =
             serde_json::from_slice(&body).map_err(ClientError::malformed)?;
         let first = entries.into_iter().next();
         first.ok_or_else(|| ClientError::malformed("an upload that wrote no file"))
@@ -108,7 +108,7 @@ impl EnvdClient {
         &self,
         upload: &Upload,
         bytes: Bytes,
-    ) -> Result<FileEntry, ClientError> {
+    ) -> Result<WrittenFile, ClientError> {
         let body = http_body_util::Full::new(bytes).map_err(|never| match never {});
         self.upload(upload, RequestBody::new(body)).await
     }

@@ -15,8 +15,9 @@ use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
 use shoal_core::detail::Chain;
 use shoal_core::ports::inside::{
-    ByteStream, Code, CodeStream, CommandControl, CommandExit, CommandOutput, FileContents,
-    FileEntry, FileKind, InsideError, RunningCommand, SandboxClient, SandboxCommand, TerminalSize,
+    ByteStream, Code, CodeStream, CommandControl, CommandExit, CommandOutput, DirEntry,
+    FileContents, FileKind, InsideError, RunningCommand, SandboxClient, SandboxCommand,
+    TerminalSize,
 };
 use tokio::time::timeout;
 
@@ -131,14 +132,14 @@ impl SandboxClient for DaemonClient {
         })
     }
 
-    fn list_dir(&self, path: String) -> BoxFuture<'_, Result<Vec<FileEntry>, InsideError>> {
+    fn list_dir(&self, path: String) -> BoxFuture<'_, Result<Vec<DirEntry>, InsideError>> {
         Box::pin(async move {
             let listed = self.envd.list_dir(&path, 1).await?;
             Ok(listed.into_iter().map(entry).collect())
         })
     }
 
-    fn stat(&self, path: String) -> BoxFuture<'_, Result<FileEntry, InsideError>> {
+    fn stat(&self, path: String) -> BoxFuture<'_, Result<DirEntry, InsideError>> {
         Box::pin(async move { Ok(entry(self.envd.stat(&path).await?)) })
     }
 
@@ -234,13 +235,13 @@ impl CommandControl for ProcessControl {
     }
 }
 
-fn entry(info: EntryInfo) -> FileEntry {
+fn entry(info: EntryInfo) -> DirEntry {
     let kind = match info.r#type.as_known() {
         Some(FileType::FILE_TYPE_FILE) => FileKind::File,
         Some(FileType::FILE_TYPE_DIRECTORY) => FileKind::Directory,
         _ => FileKind::Other,
     };
-    FileEntry {
+    DirEntry {
         name: info.name,
         path: info.path,
         kind,

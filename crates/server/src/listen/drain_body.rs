@@ -201,6 +201,10 @@ mod tests {
         );
         client.write_all(head.as_bytes()).await.unwrap();
         assert!(answer(&mut client).await.starts_with("HTTP/1.1 404"));
-        assert_eq!(client.read(&mut [0; 16]).await.unwrap(), 0, "it goes on");
+        assert_eq!(
+            client.read(&mut [0; 16]).await.unwrap(),
+            0,
+            "the body continues"
+        );
     }
 }

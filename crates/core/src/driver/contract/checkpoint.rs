@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Subject, destroy, event, found, id, make, run};
 use crate::driver::{
-    AfterSnapshot, Checkpointer, DriverError, DriverEvent, Found, Origin, Start, StartSpec,
+    AfterSnapshot, Checkpointer, DriverError, DriverEvent, Found, Start, StartKind, StartSpec,
 };
 use crate::id::{ExecutionId, SandboxId, SnapshotId};
 use crate::snapshot::{Contents, Saved};
@@ -65,8 +65,8 @@ async fn start(subject: &dyn Subject, spec: StartSpec, contents: Contents) -> Sa
     let started = subject.driver().create(spec).await;
     let report = started.unwrap_or_else(|error| panic!("{id} does not start: {error}"));
     let expected = match contents {
-        Contents::Memory => Origin::Restored,
-        Contents::Filesystem => Origin::Cold,
+        Contents::Memory => StartKind::Restored,
+        Contents::Filesystem => StartKind::Cold,
     };
     assert_eq!(report.origin, expected, "the report names the origin");
     id

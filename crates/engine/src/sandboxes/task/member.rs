@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
-use shoal_core::driver::{Origin, Phases, StartReport};
+use shoal_core::driver::{Phases, StartKind, StartReport};
 use shoal_core::id::TeamId;
 use shoal_core::pool::{PoolMember, PoolPhase};
 use shoal_core::resources::Resources;
@@ -200,7 +200,7 @@ impl Sandbox {
             STARTUP_TIMEOUT,
         )
         .await?;
-        report.origin = Origin::Pooled;
+        report.origin = StartKind::Pooled;
         report.phases = Phases {
             ready: begun.elapsed(),
             ..Phases::default()

@@ -104,7 +104,7 @@ impl Sandbox {
         drop(quota);
         let resumed = self.resume_run(request).await;
         if let Err(error) = &resumed {
-            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox does not go on");
+            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "cannot thaw a sandbox");
             if let Err(error) = self.roll_back().await {
                 tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a run is not cleared yet");
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use shoal_core::build::BuildState;
-use shoal_core::driver::{Origin, StartReport};
+use shoal_core::driver::{StartKind, StartReport};
 
 use super::Sandbox;
 use shoal_core::ports::create::CreateError;
@@ -25,7 +25,7 @@ impl Sandbox {
     #[tracing::instrument(level = "debug", name = "start_command", skip_all)]
     pub(super) async fn run_start_command(&self, report: &StartReport) -> Result<(), CreateError> {
         let spec = &self.record.spec;
-        let restored = report.origin == Origin::Restored;
+        let restored = report.origin == StartKind::Restored;
         let Some(start) = spec.start.as_ref().filter(|_| !restored) else {
             return Ok(());
         };

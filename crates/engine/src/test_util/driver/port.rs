@@ -8,7 +8,7 @@ use shoal_core::detail::HostDetail;
 use shoal_core::driver::{
     AfterSnapshot, Capabilities, Checkpointer, DiskAccounts, DiskUse, Driver, DriverError,
     DriverEvent, EgressFilter, ExportRequest, Found, FoundPaused, Freezer, ImportRequest, Imported,
-    Isolation, Origin, Owner, Phases, Resizer, SnapshotTransfer, Start, StartReport, StartSpec,
+    Isolation, Owner, Phases, Resizer, SnapshotTransfer, Start, StartKind, StartReport, StartSpec,
 };
 use shoal_core::id::{SandboxId, SnapshotId, TeamId};
 use shoal_core::limits::Granted;
@@ -48,9 +48,9 @@ impl Driver for FakeDriver {
                 Start::Paused { memory } => *memory && self.has_paused_memory(&spec.id),
             };
             let origin = if restored {
-                Origin::Restored
+                StartKind::Restored
             } else {
-                Origin::Cold
+                StartKind::Cold
             };
             match spec.start {
                 Start::Paused { .. } => self.start_again(spec)?,

@@ -96,7 +96,7 @@ async fn what_is_counted_of_pools_is_called_as_it_was() {
     // All of the engine runs on the thread of this test.
     let _counting = metrics::set_default_local_recorder(&seen);
     let fixture = Pooled::each_warmed_up(2).await;
-    assert_eq!(origin(&*fixture.create().await), Origin::Pooled);
+    assert_eq!(origin(&*fixture.create().await), StartKind::Pooled);
     fixture.full(2).await;
     // No other gets ready: two are handed out, and one is missed.
     fixture.guest.endless.lock().insert("warm up".to_owned());

@@ -20,7 +20,7 @@ impl Pooled {
         self.members().remove(0)
     }
 
-    /// Waits until somebody looks after the pool of this entry, and holds him up.
+    /// Waits until a worker refills the pool of this entry, and blocks it.
     async fn looking(&self, entry: Value) {
         // Nobody looks after what was before: that takes no more than some turns.
         for _ in 0..100 {
@@ -176,7 +176,7 @@ async fn an_entry_that_says_more_processor_than_there_is_has_a_pool_all_the_same
     fixture.put(json!([entry])).await;
     fixture.full(1).await;
     let made = fixture.create().await;
-    assert_eq!(origin(&made), Origin::Pooled);
+    assert_eq!(origin(&made), StartKind::Pooled);
     // What the operator wrote is given as far as there is.
     let machine = fixture.engine.capabilities().cpu;
     assert_eq!(made.spec.resources.cpu, machine);
@@ -205,7 +205,7 @@ async fn a_startup_that_fails_costs_one_member_and_is_no_miss() {
     fixture.full(3).await;
     let before = fixture.members();
     fixture.fails("start me");
-    assert_eq!(origin(&*fixture.create().await), Origin::Cold);
+    assert_eq!(origin(&*fixture.create().await), StartKind::Cold);
     fixture.full(3).await;
     let now = fixture.members();
     assert_eq!(before.iter().filter(|id| now.contains(id)).count(), 2);
@@ -220,7 +220,7 @@ async fn a_startup_that_fails_costs_one_member_and_is_no_miss() {
         resize: true,
         ..Refusals::default()
     });
-    assert_eq!(origin(&*fixture.create().await), Origin::Cold);
+    assert_eq!(origin(&*fixture.create().await), StartKind::Cold);
     fixture.driver.refuse(Refusals::default());
     fixture.full(3).await;
     let view = fixture.view();
@@ -290,7 +290,7 @@ async fn a_claim_takes_no_place_of_the_machines() {
     let creates = [asked(), asked(), unlike.clone()].map(|new| engine.create(me, new, None));
     let made = futures_util::future::join_all(creates).await;
     let origins = made.into_iter().map(|made| origin(&made.unwrap().record));
-    let expected = [Origin::Pooled, Origin::Pooled, Origin::Cold];
+    let expected = [StartKind::Pooled, StartKind::Pooled, StartKind::Cold];
     assert_eq!(origins.collect::<Vec<_>>(), expected);
     let full = engine.create(me, unlike, None).await;
     assert!(matches!(
@@ -326,7 +326,7 @@ async fn a_member_that_failed_does_not_count_when_another_is_made_for_whoever_as
     fixture.put(json!([warm(1)])).await;
     fixture.full(1).await;
     fixture.fails("start me");
-    assert_eq!(origin(&*fixture.create().await), Origin::Cold);
+    assert_eq!(origin(&*fixture.create().await), StartKind::Cold);
 }
 
 #[tokio::test]

@@ -52,7 +52,10 @@ async fn members_begin_with_the_memory_of_the_template_which_is_built_first() {
     let member = fixture.members().remove(0);
     assert!(begins(fixture.begun_with(&member)));
     let claimed = fixture.create().await;
-    assert_eq!((origin(&claimed), &claimed.id), (Origin::Pooled, &member));
+    assert_eq!(
+        (origin(&claimed), &claimed.id),
+        (StartKind::Pooled, &member)
+    );
     // What its entry does not say its template does.
     assert_eq!(claimed.spec.user, fixture.built().user);
     assert_eq!(claimed.spec.image, fixture.built().image);
@@ -124,7 +127,7 @@ async fn what_a_tenant_has_opened_is_no_base_unless_his_name_is_said() {
     let refused = fixture.engine.create(&guests, asked(), None).await;
     let refused = refused.unwrap_err().to_string();
     assert!(
-        refused.contains("template 'warm' stands on 'interpreter', which is not there"),
+        refused.contains("template 'warm' is based on 'interpreter', which does not exist"),
         "{refused}"
     );
     entry["template"] = json!(format!("mine/{}", builtin::NAME));

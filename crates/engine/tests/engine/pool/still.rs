@@ -17,7 +17,7 @@ async fn members_are_held_still_while_they_wait_and_go_on_for_whoever_gets_them(
     let fixture = Pooled::filled(2).await;
     fixture.clock.advance(SETTLED - Duration::from_millis(1));
     let early = fixture.create().await;
-    assert_eq!(origin(&early), Origin::Pooled);
+    assert_eq!(origin(&early), StartKind::Pooled);
     fixture.full(2).await;
     fixture.clock.advance(Duration::from_millis(1));
     let first = fixture.members().remove(0);
@@ -25,7 +25,7 @@ async fn members_are_held_still_while_they_wait_and_go_on_for_whoever_gets_them(
         .until("held still", |fixture| fixture.driver.is_frozen(&first))
         .await;
     let made = fixture.create().await;
-    assert_eq!((origin(&made), &made.id), (Origin::Pooled, &first));
+    assert_eq!((origin(&made), &made.id), (StartKind::Pooled, &first));
     for id in [&early.id, &made.id] {
         assert!(!fixture.driver.is_frozen(id));
     }
@@ -51,7 +51,7 @@ async fn the_next_server_lets_them_go_on_as_well() {
     fixture.crash().await;
     fixture.full(1).await;
     let made = fixture.create().await;
-    assert_eq!(origin(&made), Origin::Pooled);
+    assert_eq!(origin(&made), StartKind::Pooled);
     assert!(!fixture.driver.is_frozen(&made.id));
 }
 

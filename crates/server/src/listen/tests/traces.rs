@@ -227,7 +227,9 @@ fn every_line_of_a_request_has_its_id_across_the_mailbox_too() {
     });
     drop(guard);
     let text = lines.text();
-    let line = text.lines().find(|line| line.contains("does not go on"));
+    let line = text
+        .lines()
+        .find(|line| line.contains("cannot thaw a sandbox"));
     let line = line.unwrap_or_else(|| panic!("no such line in {text}"));
     assert!(line.contains(r#"request.id="the-resume""#), "{line}");
     assert!(!text.contains("the-pause"), "{text}");
