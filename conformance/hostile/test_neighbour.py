@@ -89,7 +89,6 @@ def test_a_starting_daemon_requires_its_token_from_root_too(server, runtime):
     with neighbour(server, ROOT, 49983) as came:
         starts(server, runtime)
     answers = [(knock, said) for _, knock, said in came["answers"] if said]
-    assert len(answers) > 20, came
     for knock, said in answers:
         assert " 401 " in said.splitlines()[0], (knock, said)
     assert {knock for knock, _ in answers} >= {"start", "files", "init", "open", "list"}

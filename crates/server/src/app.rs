@@ -19,7 +19,7 @@ use shoal_node::NetworkConfig;
 use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
 use shoal_tasks::Tasks;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -135,13 +135,14 @@ async fn serve(
         .map(|certificates| certificates.acceptor.clone());
     let work = engine.clone();
     let work = async move { work.drained().await };
+    let signals = StopSignals::handle()?;
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);
     let mut served = tokio::spawn(served);
     log_start(config, driver, going_on);
     let authority = certificates.as_ref().and_then(|c| c.authority.as_ref());
     let authority = authority.map(|file| driver.publish_authority(file));
     announce::print(config, &api_key, authority.transpose()?.as_deref());
-    let early = until_signal(&mut tasks, &mut served).await.err();
+    let early = until_signal(signals, &mut tasks, &mut served).await.err();
     stopping.cancel();
     engine.stop();
     tracing::info!("stopping; sandboxes continue to run");
@@ -298,34 +299,49 @@ fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
     );
 }
 
+/// The signals that stop the server.
+pub(crate) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// Handles SIGTERM and SIGINT from now on. Until then they end the process at once: call it when what is starting can
+    /// be stopped in order, and before anybody is answered.
+    ///
+    /// # Errors
+    /// When the signals cannot be handled.
+    pub(crate) fn handle() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for a signal.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
 /// Waits for a signal.
 ///
 /// # Errors
 /// When a task or the listener ended before.
 pub(crate) async fn until_signal(
+    mut signals: StopSignals,
     tasks: &mut Tasks,
     served: &mut JoinHandle<()>,
 ) -> anyhow::Result<()> {
     tokio::select! {
-        signal = wait_for_signal() => signal,
+        () = signals.next() => Ok(()),
         ended = tasks.ended() => Err(ended.into()),
         served = served => Err(match served {
             Ok(()) => anyhow::anyhow!("the listener ended by itself"),
             Err(error) => anyhow::Error::from(error).context("the listener failed"),
         }),
     }
-}
-
-/// Waits for SIGTERM or SIGINT.
-///
-/// # Errors
-/// When the signals cannot be listened for.
-async fn wait_for_signal() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
 }

@@ -63,10 +63,13 @@ pub(crate) async fn run(
     let acceptor = certificates.map(|certificates| certificates.acceptor);
     // What a request has begun is in the cluster: nothing here has to end first.
     let work = std::future::ready(());
+    let signals = app::StopSignals::handle()?;
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);
     let mut served = tokio::spawn(served);
     tracing::info!(listen = %config.listen, "serving");
-    let early = app::until_signal(&mut tasks, &mut served).await.err();
+    let early = app::until_signal(signals, &mut tasks, &mut served)
+        .await
+        .err();
     stopping.cancel();
     let ended = match early {
         Some(early) => Err(early.context("the server cannot continue: start it again")),

@@ -112,9 +112,12 @@ async fn serve(args: &RouterArgs) -> anyhow::Result<()> {
         stopping: stopping.clone(),
     };
     let work = std::future::ready(());
+    let signals = app::StopSignals::handle()?;
     let mut served = tokio::spawn(listen::serve(listener, None, routed, shares.clients, work));
     tracing::info!(%address, "serving");
-    let early = app::until_signal(&mut tasks, &mut served).await.err();
+    let early = app::until_signal(signals, &mut tasks, &mut served)
+        .await
+        .err();
     endpoints.ready.store(false, Ordering::Relaxed);
     stopping.cancel();
     match early {
