@@ -137,6 +137,8 @@ def suites() -> list[Suite]:
         # They wait: for packages, and for a compiler that began while the server was compiled.
         Suite("interpreter-template", 1000, [], module="conformance.interpreter.server", lanes=0),
         Suite("cluster-programs", 1500, [], module="conformance.cluster.binaries", lanes=0),
+        Suite("cluster", 1500, ["conformance/cluster", *others], after="cluster-programs"),
+        Suite("cluster-storm", 1200, storms, after="cluster-programs"),
         Suite("crash-rest", 1200, attacks("crash_rest")),
         # The fake internet exists once on a machine, so one suite has all attacks that use it.
         Suite("internet", 1800, attacks("exhaustion", "egress", "access")),
@@ -151,8 +153,6 @@ def suites() -> list[Suite]:
         Suite("js", 900, ["conformance/js"]),
         Suite("cli", 900, ["conformance/cli"]),
         Suite("openapi", 900, ["conformance/openapi"], generated=True),
-        Suite("cluster", 1200, ["conformance/cluster", *others], after="cluster-programs"),
-        Suite("cluster-storm", 1200, storms, after="cluster-programs"),
         Suite("limits", 900, attacks("limits", "descriptors")),
         Suite("tenants", 900, attacks("neighbour", "modes", "answers", "audit", "privilege")),
         Suite("churn", 900, attacks("churn")),
