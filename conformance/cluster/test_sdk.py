@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -10,7 +11,9 @@ import urllib.request
 import pytest
 from e2b import NotFoundException, Sandbox, SandboxQuery, SandboxState
 
-from ..installation import wait_until
+from ..installation import program, wait_until
+from ..js.packages import environment, install
+from ..js.test_cli import Cli
 from .images import RUNTIME, SHELL
 from .operator import Operator, condition
 from .serving import Replica, first_key
@@ -116,6 +119,44 @@ def test_a_pause_ends_the_pod_and_a_connect_starts_another(pool, api, real_clust
     assert again.commands.run("echo $COLOUR").stdout == "red\n"
     assert not again.files.exists("/tmp/kept.txt"), "only volumes survive a stop"
     again.kill()
+
+
+@pytest.fixture
+def clients(api, tmp_path):
+    """The variables of the released clients and of `shoal`, without a login of their own."""
+    return environment(
+        E2B_API_KEY=api["api_key"], E2B_API_URL=api["api_url"], E2B_SANDBOX_URL=api["sandbox_url"],
+        SHOAL_API_KEY=api["api_key"], SHOAL_URL=api["api_url"], HOME=str(tmp_path), NO_COLOR="1",
+    )
+
+
+def test_the_released_command_line_works(pool, api, clients):
+    install()
+    cli = Cli(clients, api)
+    sandbox = Sandbox.create(pool, metadata={"of": "the command line"}, timeout=300, **api)
+    assert cli.ids("--metadata", "of=the command line") == [sandbox.sandbox_id]
+    assert cli("sandbox", "exec", sandbox.sandbox_id, "echo out; echo err >&2; exit 3", code=3).stdout == "out\n"
+    assert cli("sandbox", "exec", sandbox.sandbox_id, "cat", stdin="input").stdout == "input"
+    assert pool in cli("template", "list").stdout
+    cli("sandbox", "kill", sandbox.sandbox_id)
+    assert cli.ids("--metadata", "of=the command line") == []
+
+
+def test_the_projects_command_line_works(pool, clients, tmp_path):
+    def shoal(*words: str, code: int = 0) -> str:
+        done = subprocess.run([program(), *words], env=clients, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stderr
+        return done.stdout.strip()
+
+    made = shoal("sandbox", "create", "--template", pool, "--timeout", "5m", "--env", "COLOUR=blue")
+    assert made in shoal("ps", "-q").split()
+    assert shoal("exec", made, "--", "sh", "-c", "echo $COLOUR; exit 4", code=4) == "blue"
+    (tmp_path / "here").write_text("content")
+    shoal("cp", str(tmp_path / "here"), f"{made}:/tmp/there")
+    assert shoal("exec", made, "--", "cat", "/tmp/there") == "content"
+    assert pool in shoal("template", "ls")
+    shoal("rm", made)
+    assert made not in shoal("ps", "-q").split()
 
 
 def status_of_init(address: str, **headers: str) -> int:

@@ -8,6 +8,7 @@ mod internet;
 mod sandbox;
 mod set;
 mod slim;
+mod traffic;
 mod write;
 
 pub(crate) use checkpoint::{CheckpointController, checkpoint_group};
@@ -17,3 +18,4 @@ pub(crate) use internet::{CREATOR, NoInternet};
 pub(crate) use sandbox::{RuntimeInjection, SandboxController};
 pub(crate) use set::SandboxSetController;
 pub(crate) use slim::Pod;
+pub(crate) use traffic::TrafficPolicyController;

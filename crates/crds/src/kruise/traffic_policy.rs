@@ -79,6 +79,17 @@ pub struct Peer {
     pub workload: Option<PeerWorkload>,
 }
 
+impl Peer {
+    /// A range of addresses.
+    #[must_use]
+    pub fn of_cidr(cidr: &str) -> Self {
+        Self {
+            cidr: Some(cidr.to_owned()),
+            ..Self::default()
+        }
+    }
+}
+
 /// A service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerService {

@@ -6,7 +6,9 @@ use kube::Api;
 use kube::runtime::watcher;
 use parking_lot::Mutex;
 use shoal_crds::kruise::names::{GROUP, label};
-use shoal_crds::kruise::{Checkpoint, Picks, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate};
+use shoal_crds::kruise::{
+    Checkpoint, Picks, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate, TrafficPolicy,
+};
 use shoal_tasks::{TaskEnded, Tasks};
 use tokio_util::sync::CancellationToken;
 
@@ -17,13 +19,16 @@ use crate::cache::{Cache, Change, Kind, key, watch_kind};
 use crate::held::Held;
 use crate::kruise::{
     CREATOR, CheckpointController, NoInternet, Pod, RuntimeInjection, SandboxClaimController,
-    SandboxController, SandboxSetController, checkpoint_group, claim_group,
+    SandboxController, SandboxSetController, TrafficPolicyController, checkpoint_group,
+    claim_group,
 };
 use crate::queue::Queue;
 use crate::slim::NetworkPolicy;
 
 /// How many checkpoints are reconciled at once.
 const CHECKPOINT_WORKERS: u16 = 10;
+/// How many traffic policies are reconciled at once.
+const TRAFFIC_WORKERS: u16 = 10;
 
 /// The queues of the controllers.
 #[derive(Clone)]
@@ -32,6 +37,7 @@ struct Queues {
     sets: Queue<SandboxSet>,
     claims: Queue<SandboxClaim>,
     checkpoints: Queue<Checkpoint>,
+    traffic: Queue<TrafficPolicy>,
 }
 
 /// The caches.
@@ -43,6 +49,7 @@ struct Caches {
     pods: Arc<Cache<Pod>>,
     policies: Arc<Cache<NetworkPolicy>>,
     checkpoints: Arc<Cache<Checkpoint>>,
+    traffic: Arc<Cache<TrafficPolicy>>,
 }
 
 impl Caches {
@@ -55,6 +62,7 @@ impl Caches {
         self.pods.synced().await;
         self.policies.synced().await;
         self.checkpoints.synced().await;
+        self.traffic.synced().await;
     }
 }
 
@@ -69,11 +77,13 @@ impl Controllers {
         let (sets, set_requests) = Queue::new();
         let (claims, claim_requests) = Queue::new();
         let (checkpoints, checkpoint_requests) = Queue::new();
+        let (traffic, traffic_requests) = Queue::new();
         let queues = Queues {
             sandboxes,
             sets,
             claims,
             checkpoints,
+            traffic,
         };
         let caches = self.watch_kruise(&mut watches, &queues);
         tokio::select! {
@@ -98,6 +108,7 @@ impl Controllers {
             self.start_claims(&mut running, &caches, requests);
         }
         self.start_checkpoints(&mut running, &caches, checkpoint_requests);
+        self.start_traffic(&mut running, &caches, traffic_requests);
         running.finish(watches).await
     }
 
@@ -161,6 +172,7 @@ impl Controllers {
         );
         let policies = self.watch_policies(tasks, queues, &sets);
         let checkpoints = self.watch_checkpoints(tasks, queues);
+        let traffic = self.watch_traffic(tasks, queues);
         Caches {
             sandboxes,
             sets,
@@ -169,6 +181,7 @@ impl Controllers {
             pods,
             policies,
             checkpoints,
+            traffic,
         }
     }
 
@@ -201,6 +214,7 @@ impl Controllers {
         sets: &Arc<Cache<SandboxSet>>,
     ) -> Arc<Cache<NetworkPolicy>> {
         let (to, known) = (queues.sets.clone(), sets.clone());
+        let traffic = queues.traffic.clone();
         let ours = format!("{}={CREATOR}", label::CREATED_BY);
         self.watch_all(
             tasks,
@@ -209,6 +223,21 @@ impl Controllers {
             move |change: Change<'_, NetworkPolicy>| {
                 let (Change::Applied(policy) | Change::Deleted(policy)) = change;
                 wake_sets(&to, &known, policy);
+                add_controller(&traffic, policy, GROUP);
+            },
+        )
+    }
+
+    fn watch_traffic(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<TrafficPolicy>> {
+        let to = queues.traffic.clone();
+        self.watch_all(
+            tasks,
+            watcher::Config::default(),
+            |_| None,
+            move |change: Change<'_, TrafficPolicy>| {
+                if let Change::Applied(policy) = change {
+                    to.add_key(&key(policy));
+                }
             },
         )
     }
@@ -275,6 +304,28 @@ impl Controllers {
             &caches.claims,
             requests,
             args.sandboxclaim_workers,
+            reconcile,
+        );
+    }
+
+    fn start_traffic(
+        &self,
+        running: &mut Running,
+        caches: &Caches,
+        requests: Requests<TrafficPolicy>,
+    ) {
+        let controller = Arc::new(TrafficPolicyController {
+            cluster: self.cluster("trafficpolicy-controller"),
+            traffic: caches.traffic.clone(),
+            policies: caches.policies.clone(),
+        });
+        let reconcile = move |policy| controller.clone().reconcile(policy);
+        let workers = TRAFFIC_WORKERS;
+        running.start(
+            "trafficpolicy",
+            &caches.traffic,
+            requests,
+            workers,
             reconcile,
         );
     }

@@ -1,0 +1,142 @@
+"""Replicas of the E2B API that are killed while users create and delete sandboxes: what was answered holds."""
+
+from __future__ import annotations
+
+import datetime
+import http.client
+import json
+import random
+import threading
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+
+from ..installation import wait_until
+from .serving import Replica, first_key
+from .test_kruise_claims import PLAIN, call, plain_set, resources
+from .test_sdk import available
+
+#: How many sandboxes the users get between two kills.
+BETWEEN = 8
+#: The lifetime of sandboxes whose create got no answer.
+TIMEOUT = 600
+#: What a request gets from a replica that dies, or while the API server is away.
+NO_ANSWER = (OSError, http.client.HTTPException, json.JSONDecodeError)
+
+
+@dataclass
+class User:
+    """Creates and deletes sandboxes, each time at a replica that it chooses by chance."""
+
+    replicas: list[Replica]
+    key: str
+    random: random.Random
+    #: IDs of sandboxes whose create was answered.
+    held: list[str] = field(default_factory=list)
+    #: IDs of sandboxes whose delete was answered.
+    gone: set[str] = field(default_factory=set)
+    #: IDs of sandboxes whose delete was not answered, or not well.
+    unsure: set[str] = field(default_factory=set)
+    faults: list[str] = field(default_factory=list)
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            try:
+                if len(self.held) > 4 and self.random.random() < 0.5:
+                    self.delete()
+                else:
+                    self.create()
+            except NO_ANSWER:
+                continue
+            except Exception as fault:  # noqa: BLE001 - shown by the test
+                self.faults.append(repr(fault))
+                return
+
+    def create(self) -> None:
+        body = {"templateID": "chaos", "timeout": TIMEOUT, "metadata": PLAIN}
+        status, answer = call(self.random.choice(self.replicas), self.key, "POST", "/sandboxes", body)
+        if status == 201:
+            self.held.append(answer["sandboxID"])
+
+    def delete(self) -> None:
+        sandbox = self.held.pop(self.random.randrange(len(self.held)))
+        self.unsure.add(sandbox)
+        status, _ = call(self.random.choice(self.replicas), self.key, "DELETE", f"/sandboxes/{sandbox}")
+        if status == 204:
+            self.unsure.discard(sandbox)
+            self.gone.add(sandbox)
+
+
+def answered(users: list[User]) -> int:
+    return sum(len(user.held) + len(user.gone) for user in users)
+
+
+def stream(replica: Replica, key: str) -> http.client.HTTPResponse:
+    """An answer that has begun at a replica and is not read yet."""
+    connection = http.client.HTTPConnection("127.0.0.1", replica.port, timeout=60)
+    connection.request("GET", "/v2/sandboxes?limit=100", headers={"X-API-Key": key})
+    return connection.getresponse()
+
+
+def test_what_was_answered_holds_while_replicas_die(operator, cluster):
+    replicas = [Replica(cluster, f"chaos-{number}") for number in range(3)]
+    for replica in replicas:
+        replica.start()
+    key = first_key(cluster)
+    cluster.apply(plain_set("chaos", 6))
+    wait_until(lambda: available(cluster, "chaos") >= 6, 90, "a full pool")
+    wait_until(lambda: call(replicas[0], key, "GET", "/v2/sandboxes")[0] == 200, 30, "the key")
+    users = [User(replicas, key, random.Random(number)) for number in range(6)]
+    stop = threading.Event()
+    threads = [threading.Thread(target=user.run, args=(stop,)) for user in users]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(9):
+            seen = answered(users)
+            wait_until(lambda seen=seen: answered(users) >= seen + BETWEEN, 120, "creates between two kills")
+            if number == 4:
+                cluster.stop_api_server()
+                cluster.start_api_server()
+                continue
+            victim, other = replicas[number % 3], replicas[(number + 1) % 3]
+            begun = stream(other, key)
+            victim.kill()
+            # What another replica answers goes on.
+            assert begun.status == 200 and isinstance(json.loads(begun.read()), list)
+            victim.start()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not [fault for user in users for fault in user.faults]
+    check(cluster, replicas, key, users)
+    for replica in replicas:
+        replica.kill()
+
+
+def check(cluster, replicas: list[Replica], key: str, users: list[User]) -> None:
+    held = [sandbox for user in users for sandbox in user.held]
+    gone = {sandbox for user in users for sandbox in user.gone}
+    unsure = {sandbox for user in users for sandbox in user.unsure}
+    print(f"{len(held)} held, {len(gone)} gone, {len(unsure)} unsure")
+    assert len(held) > 6 and len(set(held)) == len(held), "each answer is a sandbox of its own"
+    known = resources(cluster, "chaos")
+    assert set(held) <= set(known)
+    uids = [known[sandbox]["metadata"]["uid"] for sandbox in held]
+    assert len(set(uids)) == len(held), "no sandbox has two users"
+    for replica in replicas:
+        for sandbox in held:
+            assert call(replica, key, "GET", f"/sandboxes/{sandbox}")[0] == 200
+        for sandbox in gone:
+            wait_until(
+                lambda sandbox=sandbox, replica=replica: call(replica, key, "GET", f"/sandboxes/{sandbox}")[0] == 404,
+                30, f"{sandbox} is gone",
+            )
+    # A create without an answer may have left a sandbox, which ends by itself.
+    latest = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=TIMEOUT + 60)
+    for sandbox, resource in resources(cluster, "chaos").items():
+        if sandbox not in set(held) | gone:
+            end = datetime.datetime.fromisoformat(resource["spec"]["shutdownTime"].replace("Z", "+00:00"))
+            assert end <= latest, f"{sandbox} would stay for ever"
+    wait_until(lambda: available(cluster, "chaos") >= 6, 90, "the pool is full again")
