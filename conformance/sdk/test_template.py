@@ -244,7 +244,7 @@ async def test_a_build_goes_on_by_itself(builder):
     assert latest == logs[-1:]
 
 
-async def test_a_build_is_ended_by_whoever_began_it(builder):
+async def test_a_build_is_ended_by_the_team_that_began_it(builder):
     template = builder.Template().from_template("base").run_cmd("sleep 600")
     name = builder.name("ended")
     builder.made.add(name)

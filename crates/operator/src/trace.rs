@@ -1,4 +1,4 @@
-//! Spans of reconciles and of their requests. The trace of whoever made an object continues in them: an annotation
+//! Spans of reconciles and of their requests. They continue the trace in which an object was made: an annotation
 //! has its W3C context.
 
 use std::collections::{BTreeMap, HashMap};

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_goes_on_with_a_key_hears_of_its_deletion() {
+    async fn a_client_with_a_deleted_key_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let engine = test_util::open(test_util::parts(directory.path())).await;
         let (admin, other) = test_util::admin_and_other(&engine).await;

@@ -84,7 +84,7 @@ fn image(name: &str) -> ImageName {
 }
 
 #[tokio::test]
-async fn a_catalogue_is_replaced_as_a_whole_by_whoever_saw_the_last_one_and_kept() {
+async fn a_catalogue_is_replaced_as_a_whole_if_nobody_has_changed_it() {
     let fixture = Registered::new(|_| {}).await;
     let engine = &fixture.engine;
     assert_eq!(engine.catalogue().version, 0);

@@ -271,7 +271,7 @@ async fn rules_that_let_the_same_through_are_not_put_in_force_again() {
 }
 
 #[tokio::test]
-async fn what_no_member_can_be_is_made_for_whoever_asks_and_so_is_what_an_empty_pool_has_not() {
+async fn a_request_that_no_member_fits_gets_a_new_sandbox_as_with_an_empty_pool() {
     let fixture = Pooled::each_warmed_up(1).await;
     let mut other = asked();
     other.env.insert("FROM".to_owned(), "request".to_owned());
@@ -317,7 +317,7 @@ async fn a_member_is_never_handed_out_twice() {
 }
 
 #[tokio::test]
-async fn a_member_that_cannot_be_handed_out_is_ended_and_whoever_asks_is_not_told() {
+async fn a_member_that_cannot_be_handed_out_is_killed_and_the_request_gets_another() {
     let fixture = Pooled::filled(2).await;
     let before = fixture.members();
     fixture.fails("start me");

@@ -321,7 +321,7 @@ async fn a_claim_takes_of_what_processor_time_its_team_may_have() {
 }
 
 #[tokio::test]
-async fn a_member_that_failed_does_not_count_when_another_is_made_for_whoever_asked() {
+async fn a_failed_member_does_not_count_when_the_request_got_another() {
     let fixture = Pooled::where_config(|config| config.limits.sandboxes_per_team = 1).await;
     fixture.put(json!([warm(1)])).await;
     fixture.full(1).await;

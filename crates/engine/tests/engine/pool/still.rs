@@ -13,7 +13,7 @@ async fn held(fixture: &Pooled) {
 }
 
 #[tokio::test]
-async fn members_are_held_still_while_they_wait_and_go_on_for_whoever_gets_them() {
+async fn members_are_frozen_while_they_wait_and_thaw_when_claimed() {
     let fixture = Pooled::filled(2).await;
     fixture.clock.advance(SETTLED - Duration::from_millis(1));
     let early = fixture.create().await;

@@ -374,7 +374,7 @@ impl Step<'_> {
             node_name: pod.spec.node_name.clone(),
             pod_ip: pod.status.pod_ip.clone(),
             pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
-            // Whoever closes the internet to a sandbox waits until its pod has the label.
+            // The API waits for the label when it closes the internet to a sandbox.
             labels: pod
                 .label(label::ALLOW_INTERNET_ACCESS)
                 .map(|value| (label::ALLOW_INTERNET_ACCESS.to_owned(), value.to_owned()))
