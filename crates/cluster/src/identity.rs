@@ -1,8 +1,7 @@
 //! Identifiers that depend on the names of objects alone, so that all replicas agree.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use sha2::{Digest, Sha256};
-use shoal_core::id::{BuildId, ExecutionId, KeyId, SandboxId, TeamId, TemplateId};
+use shoal_core::id::{BuildId, ExecutionId, KeyId, SandboxId, TeamId, TemplateId, entropy_of};
 use shoal_crds::kruise::Sandbox;
 use shoal_crds::kruise::names::label;
 
@@ -17,7 +16,7 @@ pub(crate) fn key(metadata: &ObjectMeta) -> Key {
 
 /// The team of a namespace.
 pub(crate) fn team(namespace: &str) -> TeamId {
-    TeamId::from_entropy(digest(&["namespace", namespace]))
+    TeamId::from_entropy(entropy_of(&["namespace", namespace]))
 }
 
 /// How many characters of an id are random, and how many depend on its namespace.
@@ -34,7 +33,7 @@ pub(crate) fn new_sandbox_id(namespace: &str, entropy: [u8; 16]) -> Option<Sandb
 /// The characters that bind an id to its namespace. Who may write sandboxes of one namespace cannot label
 /// one with an id of another.
 fn bound(namespace: &str, random: &str) -> String {
-    let id = SandboxId::from_entropy(digest(&["bound", namespace, random]));
+    let id = SandboxId::from_entropy(entropy_of(&["bound", namespace, random]));
     let id = id.as_str();
     id.get(id.len() - BOUND..).unwrap_or_default().to_owned()
 }
@@ -54,38 +53,28 @@ pub(crate) fn sandbox_id(sandbox: &Sandbox) -> SandboxId {
     let given = given.filter(|id| is_of(namespace, id));
     given.and_then(|id| id.parse().ok()).unwrap_or_else(|| {
         let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-        SandboxId::from_entropy(digest(&["sandbox", uid]))
+        SandboxId::from_entropy(entropy_of(&["sandbox", uid]))
     })
 }
 
 /// One run of a sandbox: a pod with its address.
 pub(crate) fn execution(pod: &str, address: &str) -> ExecutionId {
-    ExecutionId::from_entropy(digest(&["pod", pod, address]))
+    ExecutionId::from_entropy(entropy_of(&["pod", pod, address]))
 }
 
 /// The id of a SandboxSet as a template.
 pub(crate) fn template(namespace: &str, name: &str) -> TemplateId {
-    TemplateId::from_entropy(digest(&["template", namespace, name]))
+    TemplateId::from_entropy(entropy_of(&["template", namespace, name]))
 }
 
 /// The id of a revision of a SandboxSet as a build.
 pub(crate) fn build(namespace: &str, name: &str, revision: &str) -> BuildId {
-    BuildId::from_entropy(digest(&["build", namespace, name, revision]))
+    BuildId::from_entropy(entropy_of(&["build", namespace, name, revision]))
 }
 
 /// The id of the first API key.
 pub(crate) fn first_key(hash: &str) -> KeyId {
-    KeyId::from_entropy(digest(&["first key", hash]))
-}
-
-fn digest(parts: &[&str]) -> [u8; 16] {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update(part);
-        hash.update([0]);
-    }
-    let hash = hash.finalize();
-    std::array::from_fn(|index| hash[index])
+    KeyId::from_entropy(entropy_of(&["first key", hash]))
 }
 
 #[cfg(test)]

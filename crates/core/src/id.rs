@@ -26,6 +26,18 @@ fn base36(mut value: u128) -> String {
     digits.iter().map(|d| char::from(*d)).collect()
 }
 
+/// Entropy for an id that depends on these parts alone, so that all processes of a cluster agree on it.
+#[must_use]
+pub fn entropy_of(parts: &[&str]) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part);
+        hash.update([0]);
+    }
+    let hash = hash.finalize();
+    std::array::from_fn(|index| hash[index])
+}
+
 /// A text that is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {kind} {text:?}: {rule}")]

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use sha2::{Digest, Sha256};
 use shoal_core::BoxFuture;
 use shoal_core::auth::TokenSeed;
-use shoal_core::id::{ExecutionId, KeyId, SandboxId, TeamId};
+use shoal_core::id::{ExecutionId, KeyId, SandboxId, TeamId, entropy_of};
 use shoal_core::routes::{
     Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable,
 };
@@ -127,13 +126,13 @@ impl Table {
 
     fn route_to(&self, key: &Key, uid: &str, address: IpAddr) -> Route {
         let (namespace, name) = key;
-        let sandbox = SandboxId::from_entropy(digest(&["sandbox", uid]));
+        let sandbox = SandboxId::from_entropy(entropy_of(&["sandbox", uid]));
         // The gateway requires one; no server accepts it.
         let token = TokenSeed::new([0; 32]).envd_access_token(&sandbox);
         let host = format!("{name}.{namespace}.svc.{}:${{PORT}}", self.cluster_domain);
         Route {
-            team: TeamId::from_entropy(digest(&["namespace", namespace])),
-            execution: ExecutionId::from_entropy(digest(&["pod", uid, &address.to_string()])),
+            team: TeamId::from_entropy(entropy_of(&["namespace", namespace])),
+            execution: ExecutionId::from_entropy(entropy_of(&["pod", uid, &address.to_string()])),
             runtime: runtime(),
             address,
             guest_token: token.clone(),
@@ -151,17 +150,6 @@ fn runtime() -> RuntimeName {
         unreachable!("the name is valid")
     };
     name
-}
-
-/// An id that depends on the parts alone, so that all routers agree.
-fn digest(parts: &[&str]) -> [u8; 16] {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update(part);
-        hash.update([0]);
-    }
-    let hash = hash.finalize();
-    std::array::from_fn(|index| hash[index])
 }
 
 impl RouteTable for Table {

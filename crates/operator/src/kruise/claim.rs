@@ -5,6 +5,7 @@
 
 mod change;
 mod plan;
+mod take;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,25 +18,19 @@ use parking_lot::Mutex;
 use serde_json::json;
 use shoal_crds::kruise::names::{annotation, condition, label, reason};
 use shoal_crds::kruise::{
-    ClaimPhase, Claiming, Picks, Sandbox, SandboxClaim, SandboxClaimStatus, SandboxSet,
-    SandboxTemplate, revision,
+    ClaimPhase, Picks, Sandbox, SandboxClaim, SandboxClaimStatus, SandboxSet, SandboxTemplate,
 };
 
-use self::plan::Plan;
-use super::batches::{self, Written};
+use self::plan::{End, Plan};
+use super::batches::Written;
 use super::write;
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
 use crate::conditions::{self, State, Truth};
-use crate::failure::{self, Failure, is_conflict, is_missing};
-use crate::patch;
-use crate::pool::generated_name;
+use crate::failure::{Failure, is_conflict, is_missing};
 
 /// When a claim looks again for sandboxes of an empty pool.
 const AGAIN: Duration = Duration::from_secs(2);
-/// How many sandboxes one pass claims, and how many its first batch.
-const MOST: usize = 50;
-const FIRST_BATCH: usize = 5;
 
 /// The group of the sandboxes of a claim.
 fn group(uid: &str) -> String {
@@ -64,12 +59,6 @@ pub(crate) struct SandboxClaimController {
     pub(crate) uncertain: Mutex<HashSet<String>>,
     /// When a sandbox of a claim failed, by the claim's UID.
     pub(crate) slow: Mutex<HashMap<String, Instant>>,
-}
-
-/// How a claim ended.
-struct End {
-    reason: &'static str,
-    message: String,
 }
 
 impl SandboxClaimController {
@@ -101,16 +90,16 @@ impl SandboxClaimController {
             plan.failed.extend(late);
         }
         let mut failures = self.clear(&claim, &plan).await;
-        let set = match (started, plan.over(&claim, end <= now)) {
-            (Err(end), _) if failures.is_empty() => {
-                return self.complete(&claim, &plan, end).await;
-            }
-            (Ok(_), Some((reason, message))) if failures.is_empty() => {
-                return self.complete(&claim, &plan, End { reason, message }).await;
-            }
-            (Ok(set), None) => Some(set),
-            _ => None,
+        let (set, refused) = match started {
+            Ok(set) => (Some(set), None),
+            Err(end) => (None, Some(end)),
         };
+        let over = plan.over(&claim, refused, end <= now);
+        let is_over = over.is_some();
+        if let Some(end) = over.filter(|_| failures.is_empty()) {
+            return self.complete(&claim, &plan, end).await;
+        }
+        let set = set.filter(|_| !is_over);
         failures.extend(self.count(&plan).await);
         let mut written = Written::default();
         let slow = self.is_slow(uid, !plan.failed.is_empty());
@@ -219,8 +208,9 @@ impl SandboxClaimController {
             let deleted = write::delete(&self.cluster, &self.sandboxes, sandbox, None, false).await;
             failures.extend(deleted.err());
         }
-        for sandbox in &plan.failed {
-            if let Err(failure) = self.clear_one(claim, sandbox, plan.reserved).await {
+        for (number, sandbox) in plan.failed.iter().enumerate() {
+            let reserved = plan.reserved + number;
+            if let Err(failure) = self.clear_one(claim, sandbox, reserved).await {
                 failures.push(failure);
                 continue;
             }
@@ -254,95 +244,6 @@ impl SandboxClaimController {
             Err(error) => return Err(error.into()),
         }
         Ok(())
-    }
-
-    /// Claims as many sandboxes as are missing, but not too many in one pass.
-    async fn claim(&self, claim: &SandboxClaim, set: &SandboxSet, missing: usize) -> Written {
-        let template = set.spec.template_ref.as_ref();
-        let template = template.and_then(|reference| {
-            let namespace = set.metadata.namespace.clone().unwrap_or_default();
-            self.templates.get(&(namespace, reference.name.clone()))
-        });
-        let initialized = change::has_runtime(set, template.as_deref(), self.injected);
-        let revision = revision::of_set(&set.spec);
-        batches::grow(missing.min(MOST), FIRST_BATCH, || async {
-            let claiming = change::claiming(claim, initialized, Timestamp::now())?;
-            let taken = match self.take(claim, set, &revision, &claiming).await {
-                Ok(false) if claim.spec.create_on_no_stock.unwrap_or(true) => {
-                    self.create(claim, set, &revision, &claiming).await
-                }
-                taken => taken,
-            };
-            taken.inspect_err(|failure| self.doubt(claim, failure))
-        })
-        .await
-    }
-
-    /// Remembers that a write may have been carried out although it failed.
-    fn doubt(&self, claim: &SandboxClaim, failure: &Failure) {
-        let answered = matches!(failure, Failure::Api(error) if failure::code(error).is_some_and(|code| code < 500));
-        if let (false, Some(uid)) = (answered, &claim.metadata.uid) {
-            self.uncertain.lock().insert(uid.clone());
-        }
-    }
-
-    /// Claims a sandbox that waits. Whether there was one.
-    async fn take(
-        &self,
-        claim: &SandboxClaim,
-        set: &SandboxSet,
-        revision: &str,
-        claiming: &Claiming,
-    ) -> Result<bool, Failure> {
-        let uid = set.metadata.uid.as_deref().unwrap_or_default();
-        let (mut tried, mut retried) = (HashSet::new(), HashSet::new());
-        loop {
-            let members = self.sandboxes.owned_by(uid);
-            let now = Timestamp::now();
-            let Some((candidate, pick)) = self.picks.pick(members, revision, &tried, now) else {
-                return Ok(false);
-            };
-            let mut claimed = (*candidate).clone();
-            change::apply(claim, claiming, &mut claimed);
-            let (before, after) = (json!(*candidate), json!(claimed));
-            let mut patch = patch::between(&before, &after).unwrap_or_default();
-            // Of several writes to this version, one wins.
-            patch["metadata"]["resourceVersion"] = json!(candidate.metadata.resource_version);
-            let (namespace, name) = key(&*candidate);
-            match self.cluster.patch(&namespace, &name, &patch).await {
-                Ok(taken) => {
-                    self.sandboxes.learn(taken);
-                    return Ok(true);
-                }
-                // Another claim, or only a change of its status: the newest state says which.
-                Err(error) if is_conflict(&error) => {
-                    if let Some(newest) = self.cluster.get(&namespace, &name).await? {
-                        let newest: Arc<Sandbox> = self.sandboxes.learn(newest);
-                        if retried.insert(pick.uid().to_owned()) && newest.is_free(now) {
-                            continue;
-                        }
-                    }
-                }
-                Err(error) if is_missing(&error) => self.sandboxes.forget(&(namespace, name)),
-                Err(error) => return Err(error.into()),
-            }
-            tried.insert(pick.uid().to_owned());
-        }
-    }
-
-    async fn create(
-        &self,
-        claim: &SandboxClaim,
-        set: &SandboxSet,
-        revision: &str,
-        claiming: &Claiming,
-    ) -> Result<bool, Failure> {
-        let names = generated_name(set.metadata.name.as_deref().unwrap_or_default())?;
-        let sandbox = change::cold(claim, set, claiming, revision, names);
-        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-        let made: Sandbox = self.cluster.create(namespace, &json!(sandbox)).await?;
-        self.sandboxes.learn(made);
-        Ok(true)
     }
 
     /// Writes how far the claim is.

@@ -35,6 +35,13 @@ pub(super) struct Plan {
     pub(super) next: Option<Timestamp>,
 }
 
+/// How a claim ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
 impl Plan {
     /// The plan for a claim, whose UID the `owned` sandboxes name as their owner.
     pub(super) fn of(claim: &SandboxClaim, owned: Vec<Arc<Sandbox>>, now: Timestamp) -> Self {
@@ -83,15 +90,26 @@ impl Plan {
         plan
     }
 
-    /// Why the claim has ended, if it has, and what its user is told. `late` if its time is over.
-    pub(super) fn over(&self, claim: &SandboxClaim, late: bool) -> Option<(&'static str, String)> {
+    /// How the claim has ended, if it has. `refused` is why it cannot be carried out any more; `late` if its time is over.
+    /// A claim that has all of its sandboxes is well, whatever became of its set.
+    pub(super) fn over(
+        &self,
+        claim: &SandboxClaim,
+        refused: Option<End>,
+        late: bool,
+    ) -> Option<End> {
         let (has, wanted) = (self.delivered, wanted(claim));
         if has >= wanted {
-            let reason = reason::ALL_REPLICAS_CLAIMED;
-            return Some((reason, format!("claimed {has} sandboxes")));
+            return Some(End {
+                reason: reason::ALL_REPLICAS_CLAIMED,
+                message: format!("claimed {has} sandboxes"),
+            });
         }
-        let message = format!("claimed {has} of {wanted} sandboxes in time");
-        late.then_some((reason::TIMEOUT_REACHED, message))
+        let late = late.then(|| End {
+            reason: reason::TIMEOUT_REACHED,
+            message: format!("claimed {has} of {wanted} sandboxes in time"),
+        });
+        refused.or(late)
     }
 }
 
@@ -245,6 +263,28 @@ mod tests {
         assert_eq!(counts(&made), [1, 0, 1, 1]);
         assert_eq!(made.failed[0].metadata.name.as_deref(), Some("hangs"));
         assert!(made.new.is_empty());
+    }
+
+    #[test]
+    fn a_claim_that_has_all_is_well_without_its_set() {
+        let refused = || {
+            let (reason, message) = (reason::SANDBOX_SET_NOT_FOUND, String::new());
+            Some(End { reason, message })
+        };
+        let ended = |has: i32, refused: Option<End>, late: bool| {
+            let end = plan(&claim(2, has), &[], 100).over(&claim(2, has), refused, late);
+            end.map(|end| end.reason)
+        };
+        assert_eq!(
+            ended(2, refused(), true),
+            Some(reason::ALL_REPLICAS_CLAIMED)
+        );
+        assert_eq!(
+            ended(1, refused(), true),
+            Some(reason::SANDBOX_SET_NOT_FOUND)
+        );
+        assert_eq!(ended(1, None, true), Some(reason::TIMEOUT_REACHED));
+        assert_eq!(ended(1, None, false), None);
     }
 
     #[test]

@@ -1,0 +1,202 @@
+//! The watches of `agents.kruise.io`, and which change asks for which reconcile.
+
+use std::sync::Arc;
+
+use kube::Api;
+use kube::runtime::watcher;
+use shoal_crds::kruise::names::{GROUP, label};
+use shoal_crds::kruise::{
+    Checkpoint, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate, TrafficPolicy,
+};
+use shoal_tasks::Tasks;
+
+use super::{Caches, Queues};
+use crate::cache::{Cache, Change, Kind, key, watch_kind};
+use crate::controllers::Controllers;
+use crate::controllers::changes::{ChangedPools, add_controller, trim};
+use crate::kruise::{CREATOR, Pod, checkpoint_group, claim_group};
+use crate::queue::Queue;
+use crate::slim::NetworkPolicy;
+
+impl Controllers {
+    /// Watches a kind. `notify` learns of each change.
+    fn watch_all<K: Kind>(
+        &self,
+        tasks: &mut Tasks,
+        config: watcher::Config,
+        group: fn(&K) -> Option<String>,
+        notify: impl FnMut(Change<'_, K>) + Send + 'static,
+    ) -> Arc<Cache<K>> {
+        let api = Api::<K>::all(self.client.clone());
+        let (cache, watch) = watch_kind(api, config, trim, group, notify);
+        tasks.spawn("watch", watch);
+        cache
+    }
+
+    pub(super) fn watch_kruise(&self, tasks: &mut Tasks, queues: &Queues) -> Caches {
+        let all = watcher::Config::default;
+        let sandboxes = self.watch_sandboxes(tasks, queues);
+        let to = queues.sets.clone();
+        let sets = self.watch_all(
+            tasks,
+            all(),
+            |_| None,
+            move |change: Change<'_, SandboxSet>| {
+                let (Change::Applied(set) | Change::Deleted(set)) = change;
+                to.add_key(&key(set));
+            },
+        );
+        let to = queues.claims.clone();
+        let claims = self.watch_all(
+            tasks,
+            all(),
+            |_| None,
+            move |change: Change<'_, SandboxClaim>| {
+                if let Change::Applied(claim) = change {
+                    to.add_key(&key(claim));
+                }
+            },
+        );
+        let (to, known) = (queues.sandboxes.clone(), sandboxes.clone());
+        let templates = self.watch_all(
+            tasks,
+            all(),
+            |_| None,
+            move |change: Change<'_, SandboxTemplate>| {
+                let (Change::Applied(template) | Change::Deleted(template)) = change;
+                wake(&to, &known, template);
+            },
+        );
+        let to = queues.sandboxes.clone();
+        let pods = self.watch_all(
+            tasks,
+            all().labels(label::SANDBOX_NAME),
+            |_| None,
+            move |change: Change<'_, Pod>| {
+                let (Change::Applied(pod) | Change::Deleted(pod)) = change;
+                add_controller(&to, pod, GROUP);
+            },
+        );
+        let policies = self.watch_policies(tasks, queues, &sets);
+        let checkpoints = self.watch_checkpoints(tasks, queues);
+        let traffic = self.watch_traffic(tasks, queues);
+        Caches {
+            sandboxes,
+            sets,
+            claims,
+            templates,
+            pods,
+            policies,
+            checkpoints,
+            traffic,
+        }
+    }
+
+    fn watch_sandboxes(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<Sandbox>> {
+        let (to, claims) = (queues.sandboxes.clone(), queues.claims.clone());
+        let mut changed = ChangedPools::new(GROUP);
+        tasks.spawn("changed sets", changed.forward(queues.sets.clone()));
+        self.watch_all(
+            tasks,
+            watcher::Config::default(),
+            claim_group,
+            move |change: Change<'_, Sandbox>| match change {
+                Change::Applied(sandbox) => {
+                    changed.applied(sandbox);
+                    to.add_key(&key(sandbox));
+                    wake_claim(&claims, sandbox);
+                }
+                Change::Deleted(sandbox) => {
+                    changed.deleted(sandbox);
+                    wake_claim(&claims, sandbox);
+                }
+            },
+        )
+    }
+
+    fn watch_policies(
+        &self,
+        tasks: &mut Tasks,
+        queues: &Queues,
+        sets: &Arc<Cache<SandboxSet>>,
+    ) -> Arc<Cache<NetworkPolicy>> {
+        let (to, known) = (queues.sets.clone(), sets.clone());
+        let traffic = queues.traffic.clone();
+        let ours = format!("{}={CREATOR}", label::CREATED_BY);
+        self.watch_all(
+            tasks,
+            watcher::Config::default().labels(&ours),
+            |_| None,
+            move |change: Change<'_, NetworkPolicy>| {
+                let (Change::Applied(policy) | Change::Deleted(policy)) = change;
+                wake_sets(&to, &known, policy);
+                add_controller(&traffic, policy, GROUP);
+            },
+        )
+    }
+
+    fn watch_traffic(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<TrafficPolicy>> {
+        let to = queues.traffic.clone();
+        self.watch_all(
+            tasks,
+            watcher::Config::default(),
+            |_| None,
+            move |change: Change<'_, TrafficPolicy>| {
+                if let Change::Applied(policy) = change {
+                    to.add_key(&key(policy));
+                }
+            },
+        )
+    }
+
+    fn watch_checkpoints(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<Checkpoint>> {
+        let to = queues.checkpoints.clone();
+        self.watch_all(
+            tasks,
+            watcher::Config::default(),
+            checkpoint_group,
+            move |change: Change<'_, Checkpoint>| {
+                if let Change::Applied(checkpoint) = change {
+                    to.add_key(&key(checkpoint));
+                }
+            },
+        )
+    }
+}
+
+/// Asks for a reconcile of one set of the policy's namespace, which keeps the policy.
+fn wake_sets(queue: &Queue<SandboxSet>, sets: &Cache<SandboxSet>, policy: &NetworkPolicy) {
+    let all = sets.all();
+    let mut here = all
+        .iter()
+        .filter(|set| set.metadata.namespace == policy.metadata.namespace)
+        .filter(|set| set.metadata.deletion_timestamp.is_none());
+    if let Some(set) = here.next() {
+        queue.add_key(&key(&**set));
+    }
+}
+
+/// Asks for a reconcile of the claim of a sandbox.
+fn wake_claim(queue: &Queue<SandboxClaim>, sandbox: &Sandbox) {
+    if let Some(claim) = sandbox.label(label::CLAIM_NAME) {
+        queue.add(
+            sandbox.metadata.namespace.as_deref().unwrap_or_default(),
+            claim,
+        );
+    }
+}
+
+/// Asks for a reconcile of the sandboxes without a pod that refer to a template.
+fn wake(queue: &Queue<Sandbox>, sandboxes: &Cache<Sandbox>, template: &SandboxTemplate) {
+    for sandbox in sandboxes.all() {
+        let refers =
+            sandbox.metadata.namespace == template.metadata.namespace
+                && sandbox.spec.template.is_none()
+                && sandbox.spec.template_ref.as_ref().is_some_and(|reference| {
+                    Some(&reference.name) == template.metadata.name.as_ref()
+                });
+        if refers {
+            queue.add_key(&key(&*sandbox));
+        }
+    }
+}
