@@ -1,4 +1,4 @@
-//! A watched kind: the library's store, what our own writes returned, and an index by controller.
+//! A watched kind: the library's store, the results of our own writes, and an index by controller.
 //!
 //! A watch lags behind our own writes. A reconcile that reads its own write from here neither creates an
 //! object twice nor writes a status twice.
@@ -267,7 +267,7 @@ impl<K: Kind> Cache<K> {
         }
     }
 
-    /// After a new list: forgets what was deleted or overtaken while no watch was open.
+    /// Forgets, after a new list, objects that were deleted or overtaken while no watch was open.
     fn relist(&self) {
         let mut state = self.state.lock();
         let listing = state.listing;
@@ -302,7 +302,7 @@ pub(crate) enum Change<'a, K> {
     Deleted(&'a K),
 }
 
-/// Watches a kind until the process ends. `trim` drops what no controller reads; `notify` learns of each
+/// Watches a kind until the process ends. `trim` drops fields that no controller reads; `notify` learns of each
 /// change after the cache has it; `group` is a group to find objects by.
 pub(crate) fn watch_kind<K: Kind>(
     api: Api<K>,
@@ -333,7 +333,7 @@ pub(crate) fn watch_kind<K: Kind>(
         let mut events = std::pin::pin!(events);
         // Objects of a list reach the store together, at its end.
         let mut listed: Vec<K> = Vec::new();
-        // No event tells of what was deleted while no watch was open.
+        // Deletions while no watch was open have no event.
         let mut before: Vec<Arc<K>> = Vec::new();
         while let Some(event) = events.next().await {
             match event {
