@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use shoal_core::driver::{Isolation, RuntimeInfo};
 use shoal_core::resources::Mib;
@@ -166,18 +166,35 @@ impl Runtime {
             .map_err(|_| io::Error::other(format!("no process id in {pid:?}")))
     }
 
-    /// Freezes or thaws all processes of a sandbox. Blocks until it is done.
+    /// Freezes or thaws all processes of a sandbox. Blocks until it is done. Freezing is tried for
+    /// some seconds while a process does not freeze.
     ///
     /// # Errors
     /// When the runtime fails, with its message.
     pub(crate) fn set_frozen(&self, id: &str, bundle: &Path, frozen: bool) -> io::Result<()> {
         let log = bundle.join(SAVE_LOG);
-        let mut command = Command::new(&self.program);
-        command
-            .args(self.global_arguments(&log))
-            .arg(if frozen { "pause" } else { "resume" })
-            .arg(id);
-        self.finish(command, &log, self.timeouts.freeze)
+        let end = Instant::now() + FREEZE_PATIENCE;
+        loop {
+            let mut command = Command::new(&self.program);
+            command
+                .args(self.global_arguments(&log))
+                .arg(if frozen { "pause" } else { "resume" })
+                .arg(id);
+            match self.finish(command, &log, self.timeouts.freeze) {
+                Err(error) if frozen && self.gave_up_freezing(&error) && Instant::now() < end => {
+                    std::thread::sleep(FREEZE_INTERVAL);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Whether a process of the sandbox did not freeze in the time that the runtime takes for it;
+    /// the sandbox runs on then. Other failures do not go away by themselves.
+    fn gave_up_freezing(&self, error: &io::Error) -> bool {
+        self.kind == Kind::Runc
+            && error.kind() == io::ErrorKind::Other
+            && error.to_string().contains("freeze")
     }
 
     /// Writes the memory of a frozen sandbox into `target`, a new directory. `limit` is the sandbox's
@@ -263,6 +280,13 @@ impl Runtime {
 
 /// The log of a runtime's save, separate from that of its start.
 const SAVE_LOG: &str = "save.log";
+
+/// How long freezing is tried again while a process does not freeze. `runc` itself gives up within
+/// milliseconds, and a process that waits for a busy disk takes longer.
+const FREEZE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Pause between two attempts to freeze.
+const FREEZE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// `overlay2=none`: the root file system is already our overlay. `file-access=exclusive`: no other
 /// process writes to it, so files may be cached. `net-disconnect-ok`: saving a sandbox closes its

@@ -374,3 +374,40 @@ async fn a_runtime_that_hangs_keeps_no_sandbox_from_its_end_and_no_other_from_it
     driver.close().await.unwrap();
     assert_eq!(leftovers(&installation, driver.instance()), [""; 0]);
 }
+
+/// The real `runc`, except that its next attempts to freeze fail, one for each line of a file.
+const UNFREEZABLE: &str = r#"#!/bin/sh
+case " $* " in *" pause "*)
+    if [ -s "$0.attempts" ]; then
+        sed -i 1d "$0.attempts"
+        echo "unable to freeze" >&2
+        exit 1
+    fi
+esac
+exec runc "$@"
+"#;
+
+#[tokio::test]
+async fn freezing_waits_for_a_process_that_a_busy_disk_holds() {
+    if !can_run() {
+        return;
+    }
+    let installation = Installation::new();
+    let program = installation.directory.path().join("unfreezable");
+    fs::write(&program, UNFREEZABLE).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let attempts = program.with_extension("attempts");
+    fs::write(&attempts, "1\n2\n3\n").unwrap();
+    let runtimes = RuntimeConfig {
+        runc: program,
+        ..RuntimeConfig::default()
+    };
+    let driver = installation.open_with(runtimes, 1);
+    driver.inventory().await.unwrap();
+    let made = order("ibusy", Some("runc"));
+    driver.create(made.clone()).await.unwrap();
+    driver.pause(&made.id, Contents::Filesystem).await.unwrap();
+    assert_eq!(fs::read_to_string(&attempts).unwrap(), "");
+    driver.destroy(&made.id).await.unwrap();
+    driver.close().await.unwrap();
+}
