@@ -32,8 +32,9 @@ use super::{Process, Processes, streams};
 use crate::caller::Caller;
 use crate::clock::sleep_until;
 
-/// How long a kill request waits for the process to exit.
-const KILL_WAIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a kill request waits for the process to exit. A busy machine takes seconds to run it once
+/// more; only a process that the kernel holds takes longer.
+const KILL_WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The Connect service.
 pub(crate) struct ProcessService {
