@@ -178,6 +178,9 @@ class TestConnect:
             terminal.type("echo \"<$(whoami):$PWD>\"\r")
             terminal.shows("<root:/tmp>")
             terminal.resize(40, 100)
+            # The CLI fails if the terminal has ended when it passes on a new size.
+            terminal.type("until [ \"$(stty size)\" = '40 100' ]; do sleep 0.1; done; echo res''ized\r")
+            terminal.shows("resized")
             terminal.type("exit\r")
             assert terminal.ends() == 0
         finally:
