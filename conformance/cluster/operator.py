@@ -20,7 +20,8 @@ CLEAR_SECONDS = 120
 #: Kinds whose objects have pods; claims and pools come before what they would replace.
 SERVED = [
     *(f"{kind}.extensions.agents.x-k8s.io" for kind in ("sandboxclaims", "sandboxwarmpools", "sandboxtemplates")),
-    *(f"{kind}.agents.kruise.io" for kind in ("checkpoints", "sandboxclaims", "sandboxsets", "sandboxes")), "sandboxes.agents.x-k8s.io",
+    *(f"{kind}.agents.kruise.io" for kind in ("sandboxupdateops", "checkpoints", "sandboxclaims", "sandboxsets", "sandboxes")),
+    "sandboxes.agents.x-k8s.io",
 ]
 
 #: What gives the chart's programs their rights.

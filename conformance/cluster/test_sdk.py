@@ -207,6 +207,46 @@ def test_a_sandbox_works_again_after_its_program_has_ended(api, real_cluster):
     sandbox.kill()
 
 
+def test_an_upgrade_runs_commands_in_the_pods(api, real_cluster):
+    """A sandbox gets another pod, keeps its id, variables and token, and its commands run as root in both pods."""
+    real_cluster.apply(sandbox_set("upgrades", 1))
+    wait_until(lambda: available(real_cluster, "upgrades") >= 1, 90, "a member")
+    sandbox = Sandbox.create("upgrades", metadata={"label:app": "upgraded"}, envs={"COLOUR": "green"}, timeout=300, **api)
+
+    def update(name: str, before: list[str]) -> dict:
+        """Replaces the pod, and returns how that ended."""
+        hooks = {"preUpgrade": before, "postUpgrade": ["sh", "-c", "id -u > /tmp/after"]}
+        real_cluster.apply({
+            "apiVersion": "agents.kruise.io/v1alpha1", "kind": "SandboxUpdateOps", "metadata": {"name": name},
+            "spec": {
+                "selector": {"matchLabels": {"app": "upgraded"}},
+                "patch": {"metadata": {"annotations": {"upgraded-by": name}}},
+                "lifecycle": {when: {"exec": {"command": command}} for when, command in hooks.items()},
+            },
+        })
+
+        def ended():
+            status = real_cluster.get("sandboxupdateops.agents.kruise.io", name).get("status", {})
+            return status if status.get("phase") in ("Completed", "Failed") else None
+
+        status = wait_until(ended, 90, f"the end of {name}")
+        real_cluster.kubectl("delete", "sandboxupdateops.agents.kruise.io", name)
+        return status
+
+    resource = sandbox.get_info().metadata["e2b.agents.kruise.io/sandbox-resource"].split("/")[1]
+    sandbox.commands.run("touch /tmp/former-pod")
+    assert update("refused", ["sh", "-c", "echo not yet >&2; exit 3"])["phase"] == "Failed"
+    found = real_cluster.get("sandboxes.agents.kruise.io", resource)
+    told = condition(found, "Upgrading")
+    assert told["reason"] == "PreUpgradeFailed" and told["message"] == "exit status 3: not yet", told
+    assert update("carried-out", ["test", "-e", "/tmp/former-pod"]) | {"conditions": []} == {
+        "conditions": [], "observedGeneration": 1, "phase": "Completed",
+        "replicas": 1, "updatedReplicas": 1, "updatingReplicas": 0, "failedReplicas": 0,
+    }
+    assert sandbox.commands.run("cat /tmp/after; echo $COLOUR; ls /tmp/former-pod || true").stdout == "0\ngreen\n"
+    sandbox.kill()
+
+
 def test_bad_requests_say_what_is_wrong(pool, api):
     with pytest.raises(Exception, match="template 'nothing' not found"):
         Sandbox.create("nothing", **api)

@@ -13,6 +13,7 @@ pub mod revision;
 mod sandbox;
 mod sandbox_set;
 mod state;
+pub mod strategic;
 mod template;
 mod traffic_policy;
 mod update_ops;

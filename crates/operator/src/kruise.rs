@@ -9,6 +9,7 @@ mod sandbox;
 mod set;
 mod slim;
 mod traffic;
+mod update_ops;
 mod write;
 
 pub(crate) use checkpoint::{CheckpointController, checkpoint_group};
@@ -19,3 +20,4 @@ pub(crate) use sandbox::{RuntimeInjection, SandboxController};
 pub(crate) use set::SandboxSetController;
 pub(crate) use slim::Pod;
 pub(crate) use traffic::TrafficPolicyController;
+pub(crate) use update_ops::{UpdateOpsController, update_of, update_ops_group};

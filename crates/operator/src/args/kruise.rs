@@ -97,6 +97,9 @@ pub struct KruiseArgs {
     /// How many SandboxClaims of agents.kruise.io are reconciled at once.
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     pub sandboxclaim_workers: u16,
+    /// How many SandboxUpdateOps are reconciled at once.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub sandboxupdateops_workers: u16,
     /// Which pods of agents.kruise.io get shoal-envd.
     #[arg(long, value_name = "WHEN", default_value = "requested")]
     pub inject_runtime: InjectRuntime,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_crds::kruise::{
-    Checkpoint, Picks, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate, TrafficPolicy,
+    Checkpoint, Picks, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate, SandboxUpdateOps,
+    TrafficPolicy,
 };
 use shoal_tasks::{TaskEnded, Tasks};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use crate::cache::Cache;
 use crate::held::Held;
 use crate::kruise::{
     CheckpointController, NoInternet, Pod, RuntimeInjection, SandboxClaimController,
-    SandboxController, SandboxSetController, TrafficPolicyController,
+    SandboxController, SandboxSetController, TrafficPolicyController, UpdateOpsController,
 };
 use crate::queue::Queue;
 use crate::slim::NetworkPolicy;
@@ -35,6 +36,7 @@ struct Queues {
     claims: Queue<SandboxClaim>,
     checkpoints: Queue<Checkpoint>,
     traffic: Queue<TrafficPolicy>,
+    updates: Queue<SandboxUpdateOps>,
 }
 
 /// The caches.
@@ -47,6 +49,7 @@ struct Caches {
     policies: Arc<Cache<NetworkPolicy>>,
     checkpoints: Arc<Cache<Checkpoint>>,
     traffic: Arc<Cache<TrafficPolicy>>,
+    updates: Arc<Cache<SandboxUpdateOps>>,
 }
 
 impl Caches {
@@ -60,6 +63,7 @@ impl Caches {
         self.policies.synced().await;
         self.checkpoints.synced().await;
         self.traffic.synced().await;
+        self.updates.synced().await;
     }
 }
 
@@ -75,12 +79,14 @@ impl Controllers {
         let (claims, claim_requests) = Queue::new();
         let (checkpoints, checkpoint_requests) = Queue::new();
         let (traffic, traffic_requests) = Queue::new();
+        let (updates, update_requests) = Queue::new();
         let queues = Queues {
             sandboxes,
             sets,
             claims,
             checkpoints,
             traffic,
+            updates,
         };
         let caches = self.watch_kruise(&mut watches, &queues);
         tokio::select! {
@@ -106,6 +112,7 @@ impl Controllers {
         }
         self.start_checkpoints(&mut running, &caches, checkpoint_requests);
         self.start_traffic(&mut running, &caches, traffic_requests);
+        self.start_updates(&mut running, &caches, update_requests);
         running.finish(watches).await
     }
 
@@ -181,6 +188,23 @@ impl Controllers {
             workers,
             reconcile,
         );
+    }
+
+    fn start_updates(
+        &self,
+        running: &mut Running,
+        caches: &Caches,
+        requests: Requests<SandboxUpdateOps>,
+    ) {
+        let controller = Arc::new(UpdateOpsController {
+            cluster: self.cluster("sandboxupdateops-controller"),
+            updates: caches.updates.clone(),
+            sandboxes: caches.sandboxes.clone(),
+            templates: caches.templates.clone(),
+        });
+        let reconcile = move |ops| controller.clone().reconcile(ops);
+        let (updates, workers) = (&caches.updates, self.args.kruise.sandboxupdateops_workers);
+        running.start("sandboxupdateops", updates, requests, workers, reconcile);
     }
 
     fn start_checkpoints(

@@ -1,6 +1,7 @@
 //! The controller of `Sandbox`: pod, volume claims, times, pause and resume, updates in place, and status.
 
 mod children;
+mod hook;
 mod initialize;
 mod inplace;
 mod phase;
@@ -151,6 +152,9 @@ impl SandboxController {
                 .await;
         }
         let held = self.write_status(sandbox, &next.status).await?;
+        if let (phase::Action::Run(hook), Some(pod)) = (&next.action, pod) {
+            return self.run(sandbox, pod, hook, next.status.clone()).await;
+        }
         match (&next.action, pod) {
             (phase::Action::DeletePod, Some(pod)) => {
                 write::delete(
@@ -176,6 +180,33 @@ impl SandboxController {
         let wait = foreign.as_ref().map(|_| LOOK_AGAIN);
         let waits = [held, wait, try_again];
         Ok(Step::Rest(waits.into_iter().flatten().min()))
+    }
+
+    /// Runs a command around an upgrade, and writes how it ended.
+    async fn run(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        pod: &Pod,
+        hook: &phase::Hook,
+        mut status: SandboxStatus,
+    ) -> Result<Step, Failure> {
+        let failure = self.run_hook(sandbox, pod, hook).await;
+        phase::after_hook(
+            &mut status,
+            &sandbox.spec,
+            hook.when,
+            failure.as_deref(),
+            sandbox.metadata.generation,
+            Timestamp::now(),
+        );
+        if let Some(newest) = self.sandboxes.get(&key(&**sandbox)) {
+            self.write_status(&newest, &status).await?;
+        }
+        if let Some(failure) = failure {
+            self.cluster
+                .event(&**sandbox, true, hook.when.failed(), failure);
+        }
+        Ok(Step::Again)
     }
 
     /// The template of the sandbox, or why there is none.
@@ -248,11 +279,14 @@ impl SandboxController {
         let Some(template) = &sandbox.spec.template else {
             return Ok(false);
         };
-        let annotations = sandbox.metadata.annotations.as_ref();
-        if annotations.is_some_and(|known| known.contains_key(annotation::HASH_IMMUTABLE_PART)) {
-            return Ok(false);
-        }
         let hash = revision::of_immutable_part(template);
+        // A pod that is replaced can have another one.
+        match sandbox.annotation(annotation::HASH_IMMUTABLE_PART) {
+            Some(known) if known == hash || phase_of(sandbox) != SandboxPhase::Upgrading => {
+                return Ok(false);
+            }
+            _ => {}
+        }
         let patch = json!({"metadata": {
             "uid": sandbox.metadata.uid,
             "annotations": {annotation::HASH_IMMUTABLE_PART: hash},

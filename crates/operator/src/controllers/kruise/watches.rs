@@ -6,7 +6,7 @@ use kube::Api;
 use kube::runtime::watcher;
 use shoal_crds::kruise::names::{GROUP, label};
 use shoal_crds::kruise::{
-    Checkpoint, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate, TrafficPolicy,
+    Checkpoint, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate, SandboxUpdateOps, TrafficPolicy,
 };
 use shoal_tasks::Tasks;
 
@@ -14,7 +14,7 @@ use super::{Caches, Queues};
 use crate::cache::{Cache, Change, Kind, key, watch_kind};
 use crate::controllers::Controllers;
 use crate::controllers::changes::{ChangedPools, add_controller, trim};
-use crate::kruise::{CREATOR, Pod, checkpoint_group, claim_group};
+use crate::kruise::{CREATOR, Pod, checkpoint_group, claim_group, update_of, update_ops_group};
 use crate::queue::Queue;
 use crate::slim::NetworkPolicy;
 
@@ -80,6 +80,7 @@ impl Controllers {
         let policies = self.watch_policies(tasks, queues, &sets);
         let checkpoints = self.watch_checkpoints(tasks, queues);
         let traffic = self.watch_traffic(tasks, queues);
+        let updates = self.watch_updates(tasks, queues);
         Caches {
             sandboxes,
             sets,
@@ -89,11 +90,13 @@ impl Controllers {
             policies,
             checkpoints,
             traffic,
+            updates,
         }
     }
 
     fn watch_sandboxes(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<Sandbox>> {
         let (to, claims) = (queues.sandboxes.clone(), queues.claims.clone());
+        let updates = queues.updates.clone();
         let mut changed = ChangedPools::new(GROUP);
         tasks.spawn("changed sets", changed.forward(queues.sets.clone()));
         self.watch_all(
@@ -105,10 +108,12 @@ impl Controllers {
                     changed.applied(sandbox);
                     to.add_key(&key(sandbox));
                     wake_claim(&claims, sandbox);
+                    wake_update(&updates, sandbox);
                 }
                 Change::Deleted(sandbox) => {
                     changed.deleted(sandbox);
                     wake_claim(&claims, sandbox);
+                    wake_update(&updates, sandbox);
                 }
             },
         )
@@ -149,6 +154,20 @@ impl Controllers {
         )
     }
 
+    fn watch_updates(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<SandboxUpdateOps>> {
+        let to = queues.updates.clone();
+        self.watch_all(
+            tasks,
+            watcher::Config::default(),
+            update_ops_group,
+            move |change: Change<'_, SandboxUpdateOps>| {
+                if let Change::Applied(ops) = change {
+                    to.add_key(&key(ops));
+                }
+            },
+        )
+    }
+
     fn watch_checkpoints(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<Checkpoint>> {
         let to = queues.checkpoints.clone();
         self.watch_all(
@@ -182,6 +201,16 @@ fn wake_claim(queue: &Queue<SandboxClaim>, sandbox: &Sandbox) {
         queue.add(
             sandbox.metadata.namespace.as_deref().unwrap_or_default(),
             claim,
+        );
+    }
+}
+
+/// Asks for a reconcile of the update that has begun with a sandbox.
+fn wake_update(queue: &Queue<SandboxUpdateOps>, sandbox: &Sandbox) {
+    if let Some(update) = update_of(sandbox) {
+        queue.add(
+            sandbox.metadata.namespace.as_deref().unwrap_or_default(),
+            update,
         );
     }
 }

@@ -1,5 +1,7 @@
 //! The phases of a sandbox: from what was observed to the next status, and to what must be done.
 
+mod upgrade;
+
 use jiff::Timestamp;
 use shoal_crds::kruise::names::{condition, label, reason};
 use shoal_crds::kruise::{PauseStrategyKind, PodInfo, Sandbox, SandboxPhase, SandboxStatus};
@@ -9,6 +11,8 @@ use super::inplace;
 use super::pod::Blueprint;
 use crate::conditions::{self, State, Truth};
 use crate::kruise::Pod;
+
+pub(super) use self::upgrade::{Hook, after_hook};
 
 /// The pod with the sandbox's name.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +49,8 @@ pub(super) enum Action {
     Initialize(String),
     /// The pod is changed where it is.
     Update(inplace::Change),
+    /// A command runs before or after an upgrade.
+    Run(Hook),
 }
 
 /// The next status, and what must be done after it is written.
@@ -91,6 +97,7 @@ pub(super) fn next(input: &Input<'_>) -> Next {
         SandboxPhase::Running => step.running(),
         SandboxPhase::Paused => step.paused(),
         SandboxPhase::Resuming => step.resuming(),
+        SandboxPhase::Upgrading => step.upgrading(),
         // Other phases end here, or belong to other controllers.
         _ => {}
     }
@@ -196,6 +203,9 @@ impl Step<'_> {
                 return;
             }
         };
+        if self.must_upgrade(pod) {
+            return self.begin_upgrade();
+        }
         if self.input.sandbox.spec.paused {
             self.remove(condition::SANDBOX_RESUMED);
             self.set(condition::SANDBOX_PAUSED, Truth::False, reason::PENDING, "");
@@ -291,6 +301,8 @@ impl Step<'_> {
         if self.input.sandbox.holds(condition::SANDBOX_PAUSED) {
             if resume {
                 self.resume();
+            } else if self.is_resumed_to_upgrade() {
+                self.resume_to_upgrade();
             }
             return;
         }
