@@ -6,6 +6,7 @@ mod initialize;
 mod inplace;
 mod phase;
 mod pod;
+mod recycle;
 mod runtime;
 mod timers;
 
@@ -16,7 +17,9 @@ use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 use shoal_crds::kruise::names::{annotation, condition, finalizer, reason};
-use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus, SandboxTemplate, revision};
+use shoal_crds::kruise::{
+    Sandbox, SandboxPhase, SandboxSet, SandboxStatus, SandboxTemplate, revision,
+};
 
 use self::phase::{Input, Next};
 use self::pod::Blueprint;
@@ -39,10 +42,13 @@ pub(crate) struct SandboxController {
     pub(crate) cluster: Cluster,
     pub(crate) sandboxes: Arc<Cache<Sandbox>>,
     pub(crate) templates: Arc<Cache<SandboxTemplate>>,
+    pub(crate) sets: Arc<Cache<SandboxSet>>,
     pub(crate) pods: Arc<Cache<Pod>>,
     pub(crate) injection: RuntimeInjection,
     /// Whether resources of running pods change.
     pub(crate) resizes: bool,
+    /// How long the return of a sandbox to its pool may take.
+    pub(crate) recycle_timeout: Duration,
     pub(crate) held: Held,
 }
 
@@ -106,6 +112,10 @@ impl SandboxController {
             return Ok(Step::Again);
         }
         let pod = self.pod(sandbox).await?;
+        let returning = self.recycle(sandbox, &blueprint, pod.as_ref(), foreign);
+        if let Some(step) = returning.await? {
+            return Ok(step);
+        }
         let next = phase::next(&Input {
             sandbox,
             blueprint: &blueprint,
