@@ -42,8 +42,8 @@ def test_a_sandbox_returns_with_a_new_pod(operator, cluster):
     name, uid = taken["metadata"]["name"], taken["metadata"]["uid"]
     former = cluster.get("pod", name)["metadata"]
     assert former["labels"]["of"] == "user"
-    # Room for it: a pool that is full deletes what it has too many of, returned ones before others.
-    patch(cluster, SETS, "returns", {"spec": {"replicas": 2}})
+    # Room for it, which nothing else fills: a pool deletes what it has too many of, returned ones before others.
+    patch(cluster, SETS, "returns", {"spec": {"replicas": 2, "scaleStrategy": {"maxUnavailable": 0}}})
     give_back(cluster, name)
     found = wait_for(cluster, name, lambda one: one["status"].get("recycledCount") == 1, "returned")
     assert found["metadata"]["uid"] == uid and in_phase("Running")(found)
