@@ -20,6 +20,7 @@ def operator(request, operators):
     made = operators("recycles", *getattr(request, "param", ()))
     yield made
     made.clear()
+    made.stop()
 
 
 def claimed(cluster, name: str, **annotations: str) -> dict:
