@@ -61,7 +61,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use shoal_protocol::pass::DIGEST_VARIABLE;
+use shoal_protocol::pass::{DIGEST_VARIABLE, USER_VARIABLE};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use caller::Caller;
@@ -133,8 +133,17 @@ fn start(mut config: Config) -> io::Result<()> {
     }
     if let Access::FirstInit(digest) = &mut config.access {
         *digest = pod::pass_digest(std::env::var_os(DIGEST_VARIABLE))?;
-        // Without root's rights it cannot act as anybody else.
-        config.default_user = Users::new(&config.system_root).own_name();
+        // The pod's first process reaps nothing that it did not start.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let users = Users::new(&config.system_root);
+        let own = users.own_name();
+        config.default_user = pod::default_user(std::env::var_os(USER_VARIABLE), own.clone());
+        if config.default_user != own && config.default_workdir.is_none() {
+            // Commands of root begin there, too, as in E2B's templates.
+            let directory = users.directory();
+            let user = directory.user(&config.default_user);
+            config.default_workdir = user.map(|user| user.home.clone());
+        }
     }
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

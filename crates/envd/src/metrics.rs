@@ -2,11 +2,14 @@
 //!
 //! CPU usage is computed between two requests, so nothing is measured without requests.
 
+mod group;
+
 use std::fs;
 
 use parking_lot::Mutex;
 use shoal_protocol::metrics::Metrics;
 
+use self::group::Group;
 use crate::clock::unix_now;
 use crate::procfs;
 
@@ -32,9 +35,18 @@ struct Memory {
 impl Meter {
     /// Takes a measurement. Unknown values are 0.
     pub(crate) fn measure(&self) -> Metrics {
+        let group = Group::own();
         let count = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
-        let cpu = self.cpu_percent(count);
-        let memory = fs::read_to_string("/proc/meminfo").map(|text| memory(&text));
+        let limit = group.processors();
+        let cpu = self.cpu_percent(count, limit.zip(group.ticks()));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "limits are positive and small"
+        )]
+        let count = limit.map_or(count, |limit| count.min(limit.ceil() as u64));
+        let of_kernel = || fs::read_to_string("/proc/meminfo").map(|text| memory(&text));
+        let memory = group.memory().or_else(|| of_kernel().ok());
         let memory = memory.unwrap_or_default();
         let (disk_total, disk_used) = disk();
         const MIB: u64 = 1 << 20;
@@ -52,9 +64,21 @@ impl Meter {
         }
     }
 
-    fn cpu_percent(&self, count: u64) -> f64 {
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let Some(now) = times(&stat).or_else(|| times_of_processes(count)) else {
+    /// `limited` is how many processors the container may use, and how many ticks it has used.
+    fn cpu_percent(&self, count: u64, limited: Option<(f64, u64)>) -> f64 {
+        if let Some((limit, busy)) = limited
+            && let Some(total) = uptime()
+        {
+            // The kernel has run for longer than the container: the first sample tells nothing.
+            let now = Times { busy, total };
+            let before = self.0.lock().replace(now).unwrap_or(now);
+            return (percent(before, now) / limit).min(100.0);
+        }
+        let of_kernel = || {
+            let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+            times(&stat).or_else(|| times_of_processes(count))
+        };
+        let Some(now) = of_kernel() else {
             return 0.0;
         };
         let before = self.0.lock().replace(now);
@@ -95,9 +119,7 @@ fn times(stat: &str) -> Option<Times> {
 
 /// Sums the CPU time of all processes; the total is uptime × CPUs.
 fn times_of_processes(count: u64) -> Option<Times> {
-    let uptime = fs::read_to_string("/proc/uptime").ok()?;
-    let seconds = uptime.split(['.', ' ']).next()?.parse::<u64>().ok()?;
-    let hundredths = uptime.split(['.', ' ']).nth(1)?.parse::<u64>().ok()?;
+    let uptime = uptime()?;
     let times = procfs::processes().filter_map(|pid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         ticks(&stat)
@@ -105,8 +127,17 @@ fn times_of_processes(count: u64) -> Option<Times> {
     Some(Times {
         busy: times.sum(),
         // USER_HZ is 100 on every Linux.
-        total: (seconds * 100 + hundredths) * count,
+        total: uptime * count,
     })
+}
+
+/// Hundredths of a second since the kernel has started.
+fn uptime() -> Option<u64> {
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let mut numbers = uptime.split(['.', ' ']);
+    let seconds = numbers.next()?.parse::<u64>().ok()?;
+    let hundredths = numbers.next()?.parse::<u64>().ok()?;
+    Some(seconds * 100 + hundredths)
 }
 
 /// CPU ticks of a process and its reaped children.

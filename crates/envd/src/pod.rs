@@ -82,6 +82,14 @@ pub(crate) fn pass_digest(variable: Option<OsString>) -> io::Result<Option<PassD
     digest.map(Some).ok_or_else(wrong)
 }
 
+/// The account that commands run as when a request names none: that of a variable, or else the container's own. Without
+/// root's rights the daemon cannot act as anybody else.
+pub(crate) fn default_user(variable: Option<OsString>, own: String) -> String {
+    let named = variable.and_then(|name| name.into_string().ok());
+    let named = named.filter(|name| !name.is_empty() && rustix::process::geteuid().is_root());
+    named.unwrap_or(own)
+}
+
 /// Announces on standard input that the daemon listens, and replaces that by `/dev/null`.
 ///
 /// # Errors
@@ -119,6 +127,18 @@ mod tests {
         for wrong in ["", "00"] {
             assert!(pass_digest(Some(wrong.into())).is_err());
         }
+    }
+
+    #[test]
+    fn the_container_says_who_runs_commands() {
+        assert_eq!(default_user(None, "own".to_owned()), "own");
+        assert_eq!(default_user(Some("".into()), "own".to_owned()), "own");
+        let named = if rustix::process::geteuid().is_root() {
+            "user"
+        } else {
+            "own"
+        };
+        assert_eq!(default_user(Some("user".into()), "own".to_owned()), named);
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub const SECRET_KEY: &str = "init-secret";
 /// The variable of a pod's environment with the digest of its pass.
 pub const DIGEST_VARIABLE: &str = "SHOAL_INIT_DIGEST";
 
+/// The variable of a pod's environment with the account that commands run as when a request names none.
+pub const USER_VARIABLE: &str = "SHOAL_DEFAULT_USER";
+
 /// What the programs share that make and claim pods. Never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct InitSecret([u8; SECRET]);
