@@ -2,6 +2,7 @@
 
 mod request;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,15 +86,19 @@ impl Sandboxes {
         let closed = new.network.egress.internet == Some(false) || request::is_closed(&set);
         let metadata = std::mem::take(&mut new.metadata);
         let (labels, annotations) = request::marks(&set, &new, metadata, &options)?;
+        let id = identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
+            .map(|id| id.to_string());
         let init = (!options.skip_init).then(|| {
+            let mut env_vars = identity_variables(&set, id.as_deref());
+            // The user's variables override these.
+            env_vars.extend(new.env);
             Ok::<_, NoEntropy>(InitRequest {
-                env_vars: new.env,
+                env_vars,
                 access_token: hex(&random::bytes::<32>()?),
             })
         });
         let claiming = Claiming {
-            id: identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
-                .map(|id| id.to_string()),
+            id,
             owner: principal.key.to_string(),
             lock: hex(&random::bytes::<16>()?),
             at: now,
@@ -273,6 +278,23 @@ pub(crate) fn kept_until(from: Time, keep: Keep) -> Time {
         Keep::For(time) => SignedDuration::try_from(time).unwrap_or(FOR_EVER),
     };
     from.checked_add(keep.min(FOR_EVER)).unwrap_or(Time::MAX)
+}
+
+/// The variables by which programs know that they are in a sandbox, and in which one.
+fn identity_variables(set: &SandboxSet, id: Option<&str>) -> BTreeMap<String, String> {
+    let (namespace, name) = key(&set.metadata);
+    let variables = [
+        ("E2B_SANDBOX", "true".to_owned()),
+        ("E2B_SANDBOX_ID", id.unwrap_or_default().to_owned()),
+        (
+            "E2B_TEMPLATE_ID",
+            identity::template(&namespace, &name).to_string(),
+        ),
+    ];
+    variables
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 fn target(resize: &ResizeCreated, before: MilliCpu) -> MilliCpu {

@@ -16,7 +16,7 @@ use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::Contents;
 use shoal_core::state::{InputKind, Refused};
 use shoal_crds::kruise::names::{annotation, condition, label};
-use shoal_crds::kruise::{NotResumable, Sandbox, SandboxState, pausable, resumable};
+use shoal_crds::kruise::{NotResumable, Sandbox, SandboxPhase, SandboxState, pausable, resumable};
 
 use crate::create::kept_until;
 use crate::identity::{Key, key, sandbox_id};
@@ -107,7 +107,10 @@ impl Sandboxes {
             .into());
         }
         // Another replica may have resumed it a moment ago.
-        self.fresh(key).await?;
+        let known = self.fresh(key).await?;
+        if known.spec.paused && known.holds(condition::SANDBOX_PAUSED) {
+            return Err(refused(&known, InputKind::Pause, Time::now()));
+        }
         self.write(key, |sandbox| {
             let now = Time::now();
             if sandbox.spec.paused {
@@ -168,6 +171,19 @@ impl Sandboxes {
         })
     }
 
+    /// Waits until a sandbox that is being paused is paused.
+    async fn end_of_pause(&self, key: &Key) -> Result<(), SandboxError> {
+        let ended = self
+            .watched
+            .wait_for(key, PAUSE, || match self.watched.get(key) {
+                None => Some(Err(self.gone(key))),
+                Some(sandbox) if is_being_paused(&sandbox) => None,
+                Some(_) => Some(Ok(())),
+            });
+        let busy = || Err(SandboxError::Busy(self.id_of(key)));
+        ended.await.unwrap_or_else(busy)
+    }
+
     /// Resumes a paused sandbox and waits until it answers.
     pub(crate) async fn resume_one(
         &self,
@@ -177,6 +193,7 @@ impl Sandboxes {
         let timeout = timeout.max(RESUMED.min(self.max_timeout));
         let end = Time::now() + self.within_limit(timeout)?;
         self.fresh(key).await?;
+        self.end_of_pause(key).await?;
         let resumed = self
             .write(key, |sandbox| {
                 let now = Time::now();
@@ -334,6 +351,13 @@ fn deadlines(sandbox: &Sandbox, end: Time, change: Change) -> Option<Value> {
         spec["shutdownTime"] = text(end);
     }
     Some(json!({"spec": spec}))
+}
+
+fn is_being_paused(sandbox: &Sandbox) -> bool {
+    let phase = sandbox.status.as_ref().and_then(|status| status.phase);
+    let can_be_paused = matches!(phase, Some(SandboxPhase::Running | SandboxPhase::Paused));
+    let deleted = sandbox.metadata.deletion_timestamp.is_some();
+    sandbox.spec.paused && can_be_paused && !sandbox.holds(condition::SANDBOX_PAUSED) && !deleted
 }
 
 fn refused(sandbox: &Sandbox, input: InputKind, now: Time) -> SandboxError {

@@ -13,9 +13,10 @@ use shoal_core::network::{Egress, NetworkPolicy, RequestedNetwork};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec, TokenSalts};
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{FailReason, KillReason, State};
-use shoal_crds::kruise::names::{annotation, condition, content, is_reserved, label};
+use shoal_crds::kruise::names::{annotation, condition, content, is_key, is_reserved, label};
 use shoal_crds::kruise::{InitRequest, Sandbox, SandboxPhase, SandboxState};
 use shoal_crds::parts::Pairs;
+use shoal_protocol::init::IDENTITY_VARIABLES;
 
 use crate::{identity, pod};
 
@@ -73,7 +74,7 @@ fn spec(
         resources: pod::resources(template),
         user: String::new(),
         workdir: None,
-        env: InitRequest::of(sandbox).unwrap_or_default().env_vars,
+        env: variables(sandbox),
         metadata: metadata(sandbox, namespace, name),
         lifecycle: lifecycle(sandbox, created, deadline),
         network: network(sandbox),
@@ -87,6 +88,13 @@ fn spec(
         purpose: Purpose::Use,
         port: None,
     }
+}
+
+/// The variables of its user.
+fn variables(sandbox: &Sandbox) -> BTreeMap<String, String> {
+    let mut variables = InitRequest::of(sandbox).unwrap_or_default().env_vars;
+    variables.retain(|name, _| !IDENTITY_VARIABLES.contains(&name.as_str()));
+    variables
 }
 
 fn lifecycle(sandbox: &Sandbox, created: Timestamp, deadline: Option<Timestamp>) -> Lifecycle {
@@ -118,6 +126,11 @@ fn metadata(sandbox: &Sandbox, namespace: &str, name: &str) -> BTreeMap<String, 
         .filter(|(key, _)| own(key))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
+    let others = sandbox.annotation(annotation::OTHER_METADATA);
+    let others = others.and_then(|others| serde_json::from_str::<Pairs>(others).ok());
+    // Only keys that no annotation can have: nothing is hidden behind them.
+    let others = others.into_iter().flatten().filter(|(key, _)| !is_key(key));
+    metadata.extend(others);
     metadata.insert(SANDBOX_RESOURCE.to_owned(), format!("{namespace}/{name}"));
     if sandbox.annotation(annotation::RETURN_SANDBOX_IP) == Some("true") {
         metadata.insert(annotation::RETURN_SANDBOX_IP.to_owned(), "true".to_owned());
@@ -301,6 +314,16 @@ mod tests {
         });
         assert_eq!(json!(record.spec.metadata), expected);
         assert!(record.spec.secure);
+    }
+
+    #[test]
+    fn metadata_that_is_no_annotation_is_read_from_one() {
+        let others = json!({"odd key&=": "value", "purpose": "another"}).to_string();
+        let change = json!({"metadata": {"annotations": {annotation::OTHER_METADATA: others}}});
+        let metadata = record(&change).spec.metadata;
+        assert_eq!(metadata["odd key&="], "value");
+        assert_eq!(metadata["purpose"], "test");
+        assert_eq!(metadata.len(), 4);
     }
 
     #[test]

@@ -102,7 +102,8 @@ impl RouteTable for Routes {
             (StateKind::Running, Some(address)) => {
                 Lookup::Running(Arc::new(Self::route(&sandbox, address)))
             }
-            (StateKind::Paused, _) => {
+            // A sandbox that is being paused counts as paused, as with E2B.
+            (StateKind::Paused | StateKind::Pausing, _) => {
                 if sandbox.annotation(WAKE_ON_TRAFFIC) == Some("true") {
                     Lookup::Resumable(WakeAuth {
                         envd_access_token: record::access_token(&sandbox),
@@ -114,7 +115,6 @@ impl RouteTable for Routes {
             }
             (
                 StateKind::Creating
-                | StateKind::Pausing
                 | StateKind::Resuming
                 | StateKind::Running
                 | StateKind::Snapshotting,

@@ -44,10 +44,12 @@ impl Templates {
     /// The set with this name, or this id as a template, in the namespace of the caller.
     pub(crate) fn set(&self, principal: &Principal, text: &str) -> Option<Arc<SandboxSet>> {
         let namespace = principal.slug.as_str();
+        // Case does not matter to clients, and names in a cluster have none.
+        let text = text.to_lowercase();
         let name = match text.split_once('/') {
             Some((of, name)) if of == namespace => name,
             Some(_) => return None,
-            None => text,
+            None => text.as_str(),
         };
         // A set has one version at a time, which the default tag means.
         let name = name.strip_suffix(":default").unwrap_or(name);

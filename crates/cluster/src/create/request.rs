@@ -6,7 +6,7 @@ use shoal_core::ports::NotServed;
 use shoal_core::ports::create::{CreateError, SandboxRequest};
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_crds::kruise::SandboxSet;
-use shoal_crds::kruise::names::{annotation, label};
+use shoal_crds::kruise::names::{annotation, is_key, is_label_value, label};
 use shoal_crds::parts::Pairs;
 
 use crate::options::Options;
@@ -45,6 +45,8 @@ pub(super) fn marks(
     let (mut labels, mut annotations): (Pairs, Pairs) =
         metadata.into_iter().partition(|(key, _)| is_label(key));
     keep_pod_labels(set, &labels)?;
+    check_labels(&labels)?;
+    keep_other_metadata(&mut annotations);
     if new.auto_resume {
         annotations.insert(WAKE_ON_TRAFFIC.to_owned(), "true".to_owned());
     }
@@ -80,6 +82,33 @@ fn says_internet(set: &SandboxSet) -> bool {
             .labels
             .contains_key(label::ALLOW_INTERNET_ACCESS)
     })
+}
+
+/// Refuses what Kubernetes takes for no label.
+fn check_labels(labels: &Pairs) -> Result<(), CreateError> {
+    let valid = |(key, value): &(&String, &String)| is_key(key) && is_label_value(value);
+    match labels.iter().find(|pair| !valid(pair)) {
+        Some((key, _)) => Err(CreateError::InvalidOption(format!(
+            "metadata `label:{key}`: keys are names like `tier` or `example.org/tier`, and values have up to 63 letters, \
+             digits, `-`, `_` and `.`"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Moves metadata whose keys Kubernetes refuses into one annotation.
+fn keep_other_metadata(annotations: &mut Pairs) {
+    let keys = annotations.keys().filter(|key| !is_key(key));
+    let keys: Vec<String> = keys.cloned().collect();
+    let others = keys
+        .into_iter()
+        .filter_map(|key| annotations.remove_entry(&key));
+    let others: Pairs = others.collect();
+    if !others.is_empty() {
+        // A map of texts has no value that JSON cannot hold.
+        let text = serde_json::to_string(&others).unwrap_or_default();
+        annotations.insert(annotation::OTHER_METADATA.to_owned(), text);
+    }
 }
 
 /// Refuses labels that the pod has from its template: policies and services may select pods by them.

@@ -107,7 +107,10 @@ impl Claiming {
         let mut records = vec![
             (annotation::OWNER, self.owner.clone()),
             (annotation::LOCK, self.lock.clone()),
-            (annotation::CLAIM_TIMESTAMP, seconds(self.at).to_string()),
+            (
+                annotation::CLAIM_TIMESTAMP,
+                milliseconds(self.at).to_string(),
+            ),
             (annotation::UPDATED_METADATA_IN_CLAIM, json(&updated)),
         ];
         if let Some(init) = &self.init {
@@ -132,9 +135,9 @@ impl Claiming {
     }
 }
 
-/// Times on the wire have whole seconds.
-fn seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
+/// Lists are in the order of claims, of which there are many in a second.
+fn milliseconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at)
 }
 
 /// Maps of texts have no value that JSON cannot hold.
@@ -299,7 +302,7 @@ mod tests {
         assert_eq!(label("tier"), "gold");
         let annotations = sandbox.metadata.annotations.as_ref().unwrap();
         let at = &annotations["agents.kruise.io/claim-timestamp"];
-        assert_eq!(at, "2026-01-02T03:04:05Z");
+        assert_eq!(at, "2026-01-02T03:04:05.678Z");
         assert_eq!(
             annotations["agents.kruise.io/runtime-access-token"],
             "token"

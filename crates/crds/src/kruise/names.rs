@@ -103,6 +103,8 @@ pub mod annotation {
     pub const ENVD_URL: &str = "e2b.agents.kruise.io/envd-url";
     /// The CSI mounts of the sandbox, as a JSON array.
     pub const CSI_VOLUME_CONFIG: &str = "e2b.agents.kruise.io/csi-volume-config";
+    /// The metadata of the E2B API whose keys cannot be those of annotations, as a JSON object.
+    pub const OTHER_METADATA: &str = "e2b.agents.kruise.io/metadata";
     /// Whether the E2B API returns the pod's address.
     pub const RETURN_SANDBOX_IP: &str = "e2b.agents.kruise.io/return-sandbox-ip";
     /// The state of the security token, as JSON.
@@ -262,6 +264,38 @@ pub fn is_reserved(key: &str) -> bool {
     key.starts_with(PREFIX) || key.starts_with(E2B_PREFIX)
 }
 
+/// Whether a text can be the key of a label or annotation: a name, behind a domain and a slash or not.
+#[must_use]
+pub fn is_key(text: &str) -> bool {
+    let (domain, name) = match text.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, text),
+    };
+    let is_part = |part: &str| is_label_value(part) && !part.is_empty();
+    let is_domain_part = |part: &str| is_part(part) && !part.contains(['_', '.']);
+    let is_domain = |domain: &str| {
+        domain.len() <= LONGEST_DOMAIN
+            && domain == domain.to_lowercase()
+            && domain.split('.').all(is_domain_part)
+    };
+    is_part(name) && domain.is_none_or(is_domain)
+}
+
+/// Whether a text can be the value of a label.
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
+    let is_end = |end: Option<char>| end.is_none_or(|end| end.is_ascii_alphanumeric());
+    text.len() <= LONGEST_LABEL
+        && is_end(text.chars().next())
+        && is_end(text.chars().next_back())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+/// The longest domain of a key.
+const LONGEST_DOMAIN: usize = 253;
+
 /// The longest value of a label.
 const LONGEST_LABEL: usize = 63;
 
@@ -279,6 +313,28 @@ pub fn label_value(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_qualified_names() {
+        for key in ["a", "A_b.c-1", "shoal/runtime", "example.org/x"] {
+            assert!(is_key(key), "{key}");
+        }
+        let long = "a".repeat(64);
+        for key in [
+            "",
+            "odd key&=",
+            "a/b/c",
+            "/a",
+            "a/",
+            "A.org/x",
+            "-a",
+            "ä",
+            long.as_str(),
+        ] {
+            assert!(!is_key(key), "{key}");
+        }
+        assert!(is_label_value("") && is_label_value("v1.2") && !is_label_value("two words"));
+    }
 
     #[test]
     fn long_names_are_cut_to_label_values() {
