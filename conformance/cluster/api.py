@@ -113,28 +113,40 @@ class Api:
 
 
 class Watch:
-    """Calls `see(type, object, time)` for each change of a kind, in a thread of its own, until it is closed."""
+    """Calls `see(type, object, time)` for each change of a kind, in a thread of its own, until it is closed.
+
+    An API server with much to do ends a watch that falls behind: another one begins then, with all objects.
+    """
 
     def __init__(self, api: Api, path: str, see: Callable[[str, dict, float], None]) -> None:
-        self.see = see
-        self.connection = api.connect(timeout=3600)
-        self.connection.request("GET", f"{path}?watch=1", headers={"Accept": "application/json"})
+        self.see, self.api, self.path = see, api, path
+        self.closed = False
+        self.open()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def open(self) -> None:
+        self.connection = self.api.connect(timeout=3600)
+        self.connection.request("GET", f"{self.path}?watch=1", headers={"Accept": "application/json"})
         self.answer = self.connection.getresponse()
         if self.answer.status != 200:
             raise Refused(self.answer.status, self.answer.read().decode(errors="replace")[:500])
         self.socket = self.connection.sock
-        self.closed = False
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
 
     def run(self) -> None:
-        try:
-            for line in self.answer:
-                event = json.loads(line)
-                self.see(event["type"], event["object"], time.monotonic())
-        except (OSError, http.client.HTTPException, ValueError):
+        while not self.closed:
+            try:
+                for line in self.answer:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        break
+                    self.see(event["type"], event["object"], time.monotonic())
+            except (OSError, http.client.HTTPException, ValueError):
+                # It ended in the middle of an object.
+                pass
             if not self.closed:
-                raise
+                self.connection.close()
+                self.open()
 
     def close(self) -> None:
         self.closed = True

@@ -60,9 +60,11 @@ class Contender:
 
 
 def with_one_version(definition: dict) -> dict:
-    """A definition without `v1alpha1`, so that the API server converts nothing."""
+    """A definition without `v1alpha1`, so that the API server converts nothing. Others stay as they are."""
     spec = definition["spec"]
     versions = [version for version in spec["versions"] if version["name"] == "v1beta1"]
+    if not versions:
+        return definition
     return definition | {"spec": spec | {"versions": versions, "conversion": {"strategy": "None"}}}
 
 

@@ -130,10 +130,12 @@ def verdict(load: str, what: str, ratio: float | None) -> str:
 
 
 def text(results: Results) -> str:
+    count = results.options.rounds
+    rounds = f"{count} round{'s' if count != 1 else ''}"
     versions = "both versions, with the webhook" if results.options.two_versions else "v1beta1 only"
     parts = [
         FRAME,
-        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {os.cpu_count()} cores, {results.options.rounds} rounds, "
+        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {os.cpu_count()} cores, {rounds}, "
         f"served: {versions}.", "",
     ]
     if not results.options.reference:

@@ -26,6 +26,7 @@ pub(crate) use self::candidates::Candidates;
 pub(crate) use self::startup::Startups;
 
 use self::refusal::{Refusal, Retry};
+use crate::adoptions::Adoptions;
 use crate::blueprint::manifest;
 use crate::cache::Cache;
 use crate::cluster::Cluster;
@@ -49,6 +50,8 @@ pub(crate) struct ClaimController {
     pub(crate) templates: Arc<Cache<SandboxTemplate>>,
     pub(crate) candidates: Arc<Candidates>,
     pub(crate) startups: Arc<Startups>,
+    /// What refills of pools wait for.
+    pub(crate) adoptions: Adoptions,
     /// Whether to publish events about claims that have got a sandbox.
     pub(crate) events: bool,
 }

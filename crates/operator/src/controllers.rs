@@ -17,13 +17,14 @@ use shoal_tasks::{TaskEnded, Tasks};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
+use crate::adoptions::Adoptions;
 use crate::args::OperatorArgs;
 use crate::cache::{Cache, Kind};
 use crate::claim::ClaimController;
 use crate::cluster::Cluster;
 use crate::endpoints::Endpoints;
 use crate::failure::Failure;
-use crate::held::Held;
+use crate::held::{Held, Paced};
 use crate::pool::{Ages, PoolController, Refill};
 use crate::population;
 use crate::queue::{self, Queue};
@@ -248,6 +249,7 @@ impl Controllers {
             workers,
             reconcile,
         );
+        let adoptions = Adoptions::default();
         let controller = Arc::new(PoolController {
             cluster: self.cluster("warmpool-controller"),
             pools: pools.clone(),
@@ -261,16 +263,12 @@ impl Controllers {
                 args.sandbox_warm_pool_replenish_delay,
             ),
             ages: Ages::default(),
+            paced: Paced::default(),
+            adoptions: adoptions.clone(),
         });
-        let workers = args.sandbox_warm_pool_concurrent_workers;
+        let (queue, workers) = (requests.pools, args.sandbox_warm_pool_concurrent_workers);
         let reconcile = move |pool| controller.clone().reconcile(pool);
-        running.start(
-            "sandboxwarmpool",
-            &pools,
-            requests.pools,
-            workers,
-            reconcile,
-        );
+        running.start("sandboxwarmpool", &pools, queue, workers, reconcile);
         let controller = Arc::new(ClaimController {
             cluster: self.cluster("sandboxclaim-controller"),
             claims: claims.clone(),
@@ -279,6 +277,7 @@ impl Controllers {
             templates,
             candidates: core.candidates.clone(),
             startups,
+            adoptions,
             events: !args.disable_claim_events,
         });
         let workers = args.sandbox_claim_concurrent_workers;

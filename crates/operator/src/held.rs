@@ -14,6 +14,30 @@ const MANY_HELD: usize = 10_000;
 /// A status that has been due for so long is of a deleted sandbox.
 const FORGET_HELD: Duration = Duration::from_secs(600);
 
+/// The least time between two statuses of a pool. Every claim changes its numbers twice.
+const PACE: Duration = Duration::from_secs(1);
+
+/// When the status of each object was last written, by UID. The first change is written at once.
+#[derive(Default)]
+pub(crate) struct Paced(Mutex<HashMap<String, Instant>>);
+
+impl Paced {
+    /// How much longer the status of an object waits. `None` when it is written now.
+    pub(crate) fn wait(&self, uid: &str, now: Instant) -> Option<Duration> {
+        let mut written = self.0.lock();
+        if written.len() >= MANY_HELD {
+            written.retain(|_, at| now < *at + PACE);
+        }
+        match written.get(uid) {
+            Some(at) if now < *at + PACE => Some(*at + PACE - now),
+            _ => {
+                written.insert(uid.to_owned(), now);
+                None
+            }
+        }
+    }
+}
+
 /// When the held status of each object must be written, by UID.
 #[derive(Default)]
 pub(crate) struct Held(Mutex<HashMap<String, Instant>>);
@@ -33,5 +57,20 @@ impl Held {
     /// Forgets an object, whose status is written or needs no write.
     pub(crate) fn clear(&self, uid: &str) {
         self.0.lock().remove(uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_status_is_written_at_once_and_the_next_after_a_second() {
+        let (paced, start) = (Paced::default(), Instant::now());
+        assert_eq!(paced.wait("a", start), None);
+        assert_eq!(paced.wait("a", start + PACE / 4), Some(PACE * 3 / 4));
+        assert_eq!(paced.wait("b", start), None);
+        assert_eq!(paced.wait("a", start + PACE), None);
+        assert_eq!(paced.wait("a", start + PACE), Some(PACE));
     }
 }

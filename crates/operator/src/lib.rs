@@ -3,6 +3,7 @@
 //! Each controller has a folder. What to do is decided by functions without I/O, from the objects that were
 //! observed; a thin layer calls the API server. All reads come from watch caches.
 
+mod adoptions;
 mod args;
 mod blueprint;
 mod cache;

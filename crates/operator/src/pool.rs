@@ -24,10 +24,12 @@ pub(crate) use self::member::generated_name;
 pub(crate) use self::plan::is_ready;
 pub(crate) use self::refill::Refill;
 
+use crate::adoptions::Adoptions;
 use crate::blueprint::{Blueprint, controller_ref, manifest};
 use crate::cache::Cache;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, is_missing};
+use crate::held::Paced;
 use crate::{owner, patch};
 
 /// How many members are created at once. Claims share the API server with them.
@@ -47,6 +49,8 @@ pub(crate) struct PoolController {
     pub(crate) evictable: bool,
     pub(crate) refill: Refill,
     pub(crate) ages: Ages,
+    pub(crate) paced: Paced,
+    pub(crate) adoptions: Adoptions,
 }
 
 /// The group of the cache that holds the sandboxes with a pool's label.
@@ -96,7 +100,8 @@ impl PoolController {
         let mut replicas = plan.replicas;
         let uid = pool.metadata.uid.as_deref().unwrap_or_default();
         let wanted = plan.create.min(self.batch);
-        let allowed = self.refill.allow(uid, replicas, wanted, now);
+        let claims_wait = plan.ready > 0 && self.adoptions.are_under_way(&namespace, &name);
+        let allowed = self.refill.allow(uid, replicas, wanted, claims_wait, now);
         let count = allowed.count;
         if let Some(template) = template.as_deref().filter(|_| count > 0) {
             let (created, failure) = self.create(&pool, template, count).await;
@@ -105,16 +110,14 @@ impl PoolController {
             failures.extend(failure);
         }
         let plan = plan::Plan { replicas, ..plan };
-        self.write_status(&pool, &plan).await?;
+        let held = self.write_status(&pool, &plan, now).await?;
         if let Some(failure) = Failure::of(failures) {
             return Err(failure);
         }
-        if plan.create > count {
-            let wait = allowed.wait.unwrap_or(Duration::from_millis(1));
-            return Ok(Action::requeue(wait));
-        }
-        Ok(plan
-            .look_again
+        let more = (plan.create > count).then(|| allowed.wait.unwrap_or(Duration::from_millis(1)));
+        let waits = [held, plan.look_again, more].into_iter().flatten();
+        Ok(waits
+            .min()
             .map_or_else(Action::await_change, Action::requeue))
     }
 
@@ -185,7 +188,13 @@ impl PoolController {
         }
     }
 
-    async fn write_status(&self, pool: &SandboxWarmPool, plan: &plan::Plan) -> Result<(), Failure> {
+    /// Writes the status if it differs, at most once in a while. The result is how long it waits.
+    async fn write_status(
+        &self,
+        pool: &SandboxWarmPool,
+        plan: &plan::Plan,
+        now: Instant,
+    ) -> Result<Option<Duration>, Failure> {
         let before = serde_json::to_value(pool.status.clone().unwrap_or_default())?;
         let before = if pool.status.is_some() {
             before
@@ -193,8 +202,12 @@ impl PoolController {
             json!({})
         };
         let Some(change) = patch::between(&before, &plan::status(pool, plan)) else {
-            return Ok(());
+            return Ok(None);
         };
+        let uid = pool.metadata.uid.as_deref().unwrap_or_default();
+        if let Some(wait) = self.paced.wait(uid, now) {
+            return Ok(Some(wait));
+        }
         let (namespace, name) = crate::cache::key(pool);
         match self
             .cluster
@@ -205,6 +218,6 @@ impl PoolController {
             Err(error) if is_missing(&error) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(())
+        Ok(None)
     }
 }

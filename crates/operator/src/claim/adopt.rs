@@ -60,6 +60,7 @@ impl ClaimController {
                 else {
                     continue;
                 };
+                let _adoption = self.adoptions.begin(&key);
                 return match self.take(wanted, &source.template, member.clone()).await {
                     Ok(sandbox) => {
                         measures::claimed(
