@@ -26,6 +26,33 @@ const MERGE_KEYS: [(&str, &str); 14] = [
 /// What an element or object of a patch asks for, in place of a merge.
 const DIRECTIVE: &str = "$patch";
 
+/// Checks that a patch can be applied as the API server would.
+///
+/// # Errors
+/// Names the field: an element of a list without the field that names it, or a directive that is not known here.
+pub fn check(patch: &Value) -> Result<(), String> {
+    let Value::Object(fields) = patch else {
+        return Ok(());
+    };
+    for (field, change) in fields {
+        let known = field == DIRECTIVE || field.starts_with("$setElementOrder/");
+        if field.starts_with('$') && !known {
+            return Err(format!("the directive {field} is not supported"));
+        }
+        let (Value::Array(changes), Some(key)) = (change, merge_key(field)) else {
+            check(change)?;
+            continue;
+        };
+        for change in changes {
+            if change.get(key).is_none() && !is_directive(change) {
+                return Err(format!("an element of {field} has no {key}"));
+            }
+            check(change)?;
+        }
+    }
+    Ok(())
+}
+
 /// Applies a patch.
 pub fn apply(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
@@ -178,6 +205,30 @@ mod tests {
             applied(target, &patch),
             json!({"resources": {"requests": {"cpu": "2"}}})
         );
+    }
+
+    #[test]
+    fn what_the_api_server_refuses_is_told() {
+        let containers = |element: Value| json!({"spec": {"containers": [element]}});
+        for right in [
+            json!({"metadata": null}),
+            containers(json!({"name": "main", "env": [{"$patch": "replace"}]})),
+            json!({"spec": {"$setElementOrder/containers": [{"name": "main"}], "tolerations": [{"key": "x"}]}}),
+        ] {
+            assert_eq!(check(&right), Ok(()));
+        }
+        for (wrong, word) in [
+            (containers(json!({"image": "i"})), "containers"),
+            (containers(json!("main")), "containers"),
+            (
+                containers(json!({"name": "main", "env": [{"value": "1"}]})),
+                "env",
+            ),
+            (json!({"spec": {"$retainKeys": ["x"]}}), "$retainKeys"),
+        ] {
+            let why = check(&wrong).unwrap_err();
+            assert!(why.contains(word), "{why}");
+        }
     }
 
     fn containers() -> impl Strategy<Value = Value> {

@@ -1,7 +1,6 @@
 //! The flags of the controllers of `agents.kruise.io`. Names and defaults are those of OpenKruise's manager.
 
 use std::str::FromStr;
-use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
@@ -101,9 +100,6 @@ pub struct KruiseArgs {
     /// How many SandboxUpdateOps are reconciled at once.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub sandboxupdateops_workers: u16,
-    /// How long the return of a sandbox to its SandboxSet may take.
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = super::time)]
-    pub recycle_timeout: Duration,
     /// Which pods of agents.kruise.io get shoal-envd.
     #[arg(long, value_name = "WHEN", default_value = "requested")]
     pub inject_runtime: InjectRuntime,

@@ -236,7 +236,6 @@ impl Controllers {
             cluster: self.cluster("sandbox-controller"),
             sandboxes: caches.sandboxes.clone(),
             templates: caches.templates.clone(),
-            sets: caches.sets.clone(),
             pods: caches.pods.clone(),
             injection: RuntimeInjection {
                 always: args.inject_runtime == InjectRuntime::Always,
@@ -244,7 +243,6 @@ impl Controllers {
                 secret: self.init_secret.clone(),
             },
             resizes: args.feature_gates.in_place_resize,
-            recycle_timeout: args.recycle_timeout,
             held: Held::default(),
         });
         let reconcile = move |sandbox| controller.clone().reconcile(sandbox);

@@ -17,10 +17,9 @@ use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 use shoal_crds::kruise::names::{annotation, condition, finalizer, reason};
-use shoal_crds::kruise::{
-    Sandbox, SandboxPhase, SandboxSet, SandboxStatus, SandboxTemplate, revision,
-};
+use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus, SandboxTemplate, revision};
 
+pub(crate) use self::phase::NO_EXECUTOR_FOR_UPGRADES as NO_EXECUTOR;
 use self::phase::{Input, Next};
 use self::pod::Blueprint;
 pub(crate) use self::runtime::RuntimeInjection;
@@ -29,7 +28,7 @@ use super::{Pod, write};
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
 use crate::conditions::{self, State, Truth};
-use crate::failure::{Failure, is_missing};
+use crate::failure::{self, Failure, is_missing};
 use crate::held::Held;
 
 /// A reconcile that needs more steps continues later.
@@ -42,13 +41,10 @@ pub(crate) struct SandboxController {
     pub(crate) cluster: Cluster,
     pub(crate) sandboxes: Arc<Cache<Sandbox>>,
     pub(crate) templates: Arc<Cache<SandboxTemplate>>,
-    pub(crate) sets: Arc<Cache<SandboxSet>>,
     pub(crate) pods: Arc<Cache<Pod>>,
     pub(crate) injection: RuntimeInjection,
     /// Whether resources of running pods change.
     pub(crate) resizes: bool,
-    /// How long the return of a sandbox to its pool may take.
-    pub(crate) recycle_timeout: Duration,
     pub(crate) held: Held,
 }
 
@@ -108,14 +104,13 @@ impl SandboxController {
             Ok(blueprint) => blueprint,
             Err(message) => return self.refuse(sandbox, &message).await,
         };
+        if let Some(step) = self.recycle(sandbox, &blueprint).await? {
+            return Ok(step);
+        }
         if self.mark_immutable_part(sandbox).await? {
             return Ok(Step::Again);
         }
         let pod = self.pod(sandbox).await?;
-        let returning = self.recycle(sandbox, &blueprint, pod.as_ref(), foreign);
-        if let Some(step) = returning.await? {
-            return Ok(step);
-        }
         let next = phase::next(&Input {
             sandbox,
             blueprint: &blueprint,
@@ -256,6 +251,12 @@ impl SandboxController {
         let mut status = next.status;
         let message = failure.to_string();
         status.message.clone_from(&message);
+        if status.phase == Some(SandboxPhase::Upgrading) && is_refusal(&failure) {
+            let reason = reason::UPGRADE_POD_FAILED;
+            let state = State::new(condition::UPGRADING, Truth::False, reason, &*message);
+            let generation = sandbox.metadata.generation;
+            conditions::set(&mut status.conditions, &state, generation, Timestamp::now());
+        }
         self.set_not_created(sandbox, &mut status, &message);
         self.write_status(sandbox, &status).await?;
         Err(failure)
@@ -400,6 +401,11 @@ enum Step {
     Again,
     /// A change of an object, or the end of a wait.
     Rest(Option<Duration>),
+}
+
+/// Whether the API server does not take an object as it is.
+fn is_refusal(failure: &Failure) -> bool {
+    matches!(failure, Failure::Api(error) if matches!(failure::code(error), Some(400 | 403 | 422)))
 }
 
 fn phase_of(sandbox: &Sandbox) -> SandboxPhase {

@@ -17,7 +17,6 @@ use shoal_crds::kruise::names::{SCALE_DOWN_LOCK, annotation};
 use shoal_crds::kruise::{Sandbox, SandboxSet, SandboxSetStatus, SandboxTemplate};
 
 use self::backoff::Backoff;
-pub(super) use self::member::controller_ref;
 use self::plan::Plan;
 use super::NoInternet;
 use super::batches::{self, AT_ONCE};

@@ -62,7 +62,7 @@ impl UpdateOpsController {
         if !has_finalizer(&ops) {
             self.finalize(&ops, true).await?;
         }
-        if let Some(why) = plan::refusal(&ops.spec) {
+        if let Some(why) = plan::refusal(&ops) {
             return self.refuse(&ops, &why).await;
         }
         if let Some(other) = self.active_before(&ops) {
@@ -79,12 +79,13 @@ impl UpdateOpsController {
             Ok(plan) => plan,
             Err(why) => return self.refuse(&ops, &why).await,
         };
-        let again = self.change(&plan.changes).await?;
+        let changed = self.change(&plan.changes).await;
         self.tell(&ops, &plan).await?;
-        // The next pass sees what was written. Changes of sandboxes come by the watch.
-        Ok(match again {
-            true => Action::requeue(Duration::from_millis(1)),
-            false => Action::await_change(),
+        // The next pass sees what was written. Changes of sandboxes that have begun come by the watch.
+        Ok(match (changed?, plan.waiting) {
+            (true, _) => Action::requeue(Duration::from_millis(1)),
+            (false, 0) => Action::await_change(),
+            (false, _) => Action::requeue(LOOK_AGAIN),
         })
     }
 
@@ -108,11 +109,10 @@ impl UpdateOpsController {
     fn candidates(&self, ops: &SandboxUpdateOps) -> Option<Vec<Candidate>> {
         let selector = Selector::try_from(ops.spec.selector.clone()).ok()?;
         let now = Timestamp::now();
-        let all = self.sandboxes.all();
+        let all = self.known(ops);
         let empty = std::collections::BTreeMap::new();
         let mut candidates: Vec<Candidate> = all
             .into_iter()
-            .filter(|sandbox| sandbox.metadata.namespace == ops.metadata.namespace)
             .filter(|sandbox| selector.matches(sandbox.metadata.labels.as_ref().unwrap_or(&empty)))
             .filter(|sandbox| plan::concerns(ops, sandbox, now))
             .filter_map(|sandbox| {
@@ -123,6 +123,14 @@ impl UpdateOpsController {
         candidates
             .sort_by(|one, other| one.sandbox.metadata.name.cmp(&other.sandbox.metadata.name));
         Some(candidates)
+    }
+
+    /// The sandboxes of the namespace, with what this replica wrote itself.
+    fn known(&self, ops: &SandboxUpdateOps) -> Vec<Arc<Sandbox>> {
+        let all = self.sandboxes.all().into_iter();
+        all.filter(|sandbox| sandbox.metadata.namespace == ops.metadata.namespace)
+            .filter_map(|sandbox| self.sandboxes.get(&key(&*sandbox)))
+            .collect()
     }
 
     fn template(&self, sandbox: &Sandbox) -> Option<PodTemplate> {
@@ -231,14 +239,15 @@ impl UpdateOpsController {
         if !has_finalizer(ops) {
             return Ok(Action::await_change());
         }
-        let marked = self.sandboxes.all();
-        let marked = marked.into_iter().filter(|sandbox| {
-            sandbox.metadata.namespace == ops.metadata.namespace && plan::is_marked(ops, sandbox)
-        });
+        let (namespace, name) = key(ops);
+        let marked = format!("{}={name}", label::UPDATE_OPS);
+        // The watch may be behind a mark that was set a moment ago.
+        let marked: Vec<Sandbox> = self.cluster.list(&namespace, &marked).await?;
         let changes: Vec<Change> = marked
+            .into_iter()
             .map(|sandbox| Change {
                 patch: plan::cleaned(&sandbox, false),
-                sandbox,
+                sandbox: Arc::new(sandbox),
             })
             .collect();
         if self.change(&changes).await? {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use shoal_crds::kruise::{InitRequest, Sandbox};
 use shoal_protocol::ENVD_PORT;
-use shoal_protocol::client::{Command, EnvdClient, Output};
+use shoal_protocol::client::{ClientError, Command, EnvdClient, Output};
 
 use super::SandboxController;
 use super::phase::Hook;
@@ -16,7 +16,7 @@ use crate::kruise::Pod;
 
 /// How much of a failed command's error output is told.
 const TOLD: usize = 1024;
-/// How often the end of the sandbox is looked for while a command runs.
+/// How often the end of the sandbox is looked for while a command runs, and the daemon while there is none.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl SandboxController {
@@ -57,10 +57,12 @@ async fn execute(sandbox: &Sandbox, pod: &Pod, hook: &Hook) -> Result<(), String
         .parse()
         .map_err(|_| "the pod has no address".to_owned())?;
     let settings = InitRequest::of(sandbox).unwrap_or_default();
-    let client = EnvdClient::at(SocketAddr::new(address, ENVD_PORT))
-        .with_token_text(&settings.access_token)
-        .map_err(|error| format!("the annotation with the settings: {error}"))?
-        .with_user("root");
+    let mut client = EnvdClient::at(SocketAddr::new(address, ENVD_PORT)).with_user("root");
+    if !settings.access_token.is_empty() {
+        client = client
+            .with_token_text(&settings.access_token)
+            .map_err(|error| format!("the annotation with the settings: {error}"))?;
+    }
     let (program, arguments) = hook
         .command
         .split_first()
@@ -69,7 +71,13 @@ async fn execute(sandbox: &Sandbox, pod: &Pod, hook: &Hook) -> Result<(), String
     // The daemon kills it, so that nothing runs on after the operator has given up.
     command.timeout = Some(hook.timeout);
     let unreachable = |error| format!("the command cannot run: {error}");
-    let mut process = client.start(command).await.map_err(unreachable)?;
+    let mut process = loop {
+        match client.start(command.clone()).await {
+            // A daemon that has just started again listens in a moment. The hook's time ends the wait.
+            Err(ClientError::Unreachable(_)) => tokio::time::sleep(LOOK).await,
+            started => break started.map_err(unreachable)?,
+        }
+    };
     let mut said = BytesMut::new();
     while let Some(output) = process.next().await.map_err(unreachable)? {
         match output {

@@ -12,6 +12,7 @@ use super::pod::Blueprint;
 use crate::conditions::{self, State, Truth};
 use crate::kruise::Pod;
 
+pub(crate) use self::upgrade::NO_EXECUTOR as NO_EXECUTOR_FOR_UPGRADES;
 pub(super) use self::upgrade::{Hook, after_hook};
 
 /// The pod with the sandbox's name.

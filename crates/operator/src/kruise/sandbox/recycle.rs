@@ -1,129 +1,137 @@
-//! The return of a claimed sandbox to its pool. It gets a new pod: nothing of its last user remains in it.
-
-mod plan;
+//! Claimed sandboxes whose users are done with them, and want them back in their pool.
+//!
+//! They are deleted, and the pool makes new ones. A sandbox that is used again would keep what depends on its UID: the
+//! pass of its daemon, which its former user may know, its id, and its volumes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::json;
+use shoal_crds::kruise::Sandbox;
 use shoal_crds::kruise::names::{annotation, condition, label, reason};
-use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxSet, duration};
 
-use self::plan::Next;
 use super::pod::Blueprint;
-use super::{SandboxController, Step, children};
+use super::{SandboxController, Step};
 use crate::conditions::{self, State, Truth};
 use crate::failure::Failure;
-use crate::kruise::{Pod, write};
+use crate::kruise::write;
 
-/// How often a return that waits for its pod looks at the clock.
-const LOOK: Duration = Duration::from_secs(5);
+/// The reason of the event about a sandbox that is replaced.
+const RECYCLED: &str = "SandboxRecycled";
+
+/// What is asked for.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Nothing,
+    /// It stays, for this reason.
+    Reject(&'static str),
+    /// It is deleted, and its pool makes another one.
+    Replace,
+}
+
+fn next(sandbox: &Sandbox, blueprint: &Blueprint) -> Next {
+    let both = [annotation::CLEANUP_ENABLED, annotation::CLEANUP];
+    let asked = both
+        .iter()
+        .all(|key| sandbox.annotation(key) == Some("true"));
+    if !asked || sandbox.is_pooled() {
+        return Next::Nothing;
+    }
+    if sandbox.label(label::SANDBOX_POOL).is_none() {
+        return Next::Reject("it comes from no pool");
+    }
+    if !blueprint.volume_claim_templates.is_empty() {
+        return Next::Reject("its volumes would go with it");
+    }
+    Next::Replace
+}
 
 impl SandboxController {
-    /// Does one step of a return. `None` when the sandbox is not being returned.
+    /// Replaces a sandbox whose user asks for it. `None` when it goes on.
     pub(super) async fn recycle(
         &self,
         sandbox: &Arc<Sandbox>,
         blueprint: &Blueprint,
-        pod: Option<&Arc<Pod>>,
-        foreign: &mut Option<String>,
     ) -> Result<Option<Step>, Failure> {
-        let set = self.pool(sandbox);
-        let seen = children::seen(sandbox, pod, foreign);
-        let next = plan::next(
-            sandbox,
-            set.as_deref(),
-            seen,
-            Timestamp::now(),
-            self.recycle_timeout,
-        );
-        self.tell(sandbox, &next).await?;
-        match next {
-            Next::Nothing | Next::Reject(_) => return Ok(None),
-            Next::Rest => return Ok(Some(Step::Rest(None))),
-            Next::Wait => return Ok(Some(Step::Rest(Some(LOOK.min(self.recycle_timeout))))),
-            Next::Begin | Next::Complete | Next::Succeed => {}
-            Next::DeletePod => {
-                let grace = Some(children::PAUSE_GRACE_SECONDS);
-                if let Some(pod) = pod {
-                    write::delete(&self.cluster, &self.pods, &**pod, grace, false).await?;
-                }
+        match next(sandbox, blueprint) {
+            Next::Nothing => Ok(None),
+            Next::Reject(why) => {
+                self.reject(sandbox, why).await?;
+                Ok(None)
             }
-            Next::Reset(patch) | Next::Return(patch) => {
-                self.patch(sandbox, &patch).await?;
+            Next::Replace => {
+                let note = "it is deleted, and its pool makes another one".to_owned();
+                self.cluster.event(&**sandbox, false, RECYCLED, note);
+                // One that has changed meanwhile is looked at again.
+                write::delete(&self.cluster, &self.sandboxes, &**sandbox, None, true).await?;
+                Ok(Some(Step::Again))
             }
-            Next::CreatePod => *foreign = self.create_pod(sandbox, blueprint).await?,
-            Next::Fail(..) => self.give_up(sandbox).await?,
         }
-        Ok(Some(Step::Again))
     }
 
-    /// The pool that a claimed sandbox came from.
-    fn pool(&self, sandbox: &Sandbox) -> Option<Arc<SandboxSet>> {
-        let namespace = sandbox.metadata.namespace.clone().unwrap_or_default();
-        let name = sandbox.label(label::SANDBOX_POOL)?.to_owned();
-        self.sets.get(&(namespace, name))
-    }
-
-    /// Writes a step into the status. A return that does not succeed is told by an event, too.
-    async fn tell(&self, sandbox: &Arc<Sandbox>, next: &Next) -> Result<(), Failure> {
-        let (truth, reason, why) = match next {
-            Next::Begin => (Truth::False, reason::RECYCLING_STARTED, ""),
-            Next::Complete => (Truth::False, reason::RECYCLING_COMPLETED, ""),
-            Next::Succeed => (Truth::True, reason::RECYCLING_SUCCEEDED, ""),
-            Next::Reject(why) => (Truth::False, reason::RECYCLING_REJECTED, why.as_str()),
-            Next::Fail(reason, why) => (Truth::False, *reason, why.as_str()),
-            _ => return Ok(()),
-        };
+    async fn reject(&self, sandbox: &Arc<Sandbox>, why: &str) -> Result<(), Failure> {
         let known = sandbox.condition(condition::RECYCLING);
-        if known.is_some_and(|known| known.reason == reason && known.message == why) {
+        if known.is_some_and(|known| known.message == why) {
             return Ok(());
         }
         let mut status = sandbox.status.clone().unwrap_or_default();
-        match next {
-            Next::Begin => {
-                status.phase = Some(SandboxPhase::Recycling);
-                // The time of the condition is that of the beginning, also after an earlier return.
-                conditions::remove(&mut status.conditions, condition::RECYCLING);
-            }
-            Next::Succeed => {
-                status.phase = Some(SandboxPhase::Running);
-                status.recycled_count = status.recycled_count.saturating_add(1);
-            }
-            _ => {}
-        }
-        let (generation, now) = (sandbox.metadata.generation, Timestamp::now());
-        let state = State::new(condition::RECYCLING, truth, reason, why);
-        conditions::set(&mut status.conditions, &state, generation, now);
-        if status.phase == Some(SandboxPhase::Recycling) {
-            let message = "the sandbox returns to its pool";
-            let unready = State::new(condition::READY, Truth::False, reason::POD_READY, message);
-            conditions::set(&mut status.conditions, &unready, generation, now);
-        }
+        let state = State::new(
+            condition::RECYCLING,
+            Truth::False,
+            reason::RECYCLING_REJECTED,
+            why,
+        );
+        let generation = sandbox.metadata.generation;
+        conditions::set(&mut status.conditions, &state, generation, Timestamp::now());
         self.write_status(sandbox, &status).await?;
-        if !why.is_empty() {
-            self.cluster.event(&**sandbox, true, reason, why.to_owned());
-        }
+        let note = why.to_owned();
+        self.cluster
+            .event(&**sandbox, true, reason::RECYCLING_REJECTED, note);
         Ok(())
     }
+}
 
-    /// Deletes a sandbox whose return failed, or keeps it for as long as it says.
-    async fn give_up(&self, sandbox: &Arc<Sandbox>) -> Result<(), Failure> {
-        let kept = sandbox.annotation(annotation::CLEANUP_RETAIN_ON_FAILURE);
-        let kept = kept
-            .and_then(duration::parse)
-            .filter(|kept| kept.is_positive());
-        let until = kept.and_then(|kept| Timestamp::now().checked_add(kept).ok());
-        let Some(until) = until else {
-            return write::delete(&self.cluster, &self.sandboxes, &**sandbox, None, false).await;
-        };
-        let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
-        let patch = json!({
-            "metadata": {"uid": sandbox.metadata.uid}, "spec": {"shutdownTime": Time(until)},
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn asked(change: impl FnOnce(&mut Value)) -> Next {
+        let mut object = json!({
+            "metadata": {
+                "name": "s",
+                "labels": {label::SANDBOX_POOL: "p"},
+                "annotations": {annotation::CLEANUP_ENABLED: "true", annotation::CLEANUP: "true"},
+            },
+            "spec": {"template": {"spec": {"containers": []}}},
         });
-        self.patch(sandbox, &patch).await?;
-        Ok(())
+        change(&mut object);
+        let sandbox: Sandbox = serde_json::from_value(object).unwrap();
+        next(&sandbox, &Blueprint::inline(&sandbox).unwrap())
+    }
+
+    #[test]
+    fn both_annotations_ask_for_another_sandbox() {
+        assert_eq!(asked(|_| {}), Next::Replace);
+        for key in [annotation::CLEANUP, annotation::CLEANUP_ENABLED] {
+            let next = asked(|object| object["metadata"]["annotations"][key] = "false".into());
+            assert_eq!(next, Next::Nothing);
+        }
+        let owner = json!([{
+            "apiVersion": "agents.kruise.io/v1alpha1", "kind": "SandboxSet", "name": "p", "uid": "p", "controller": true,
+        }]);
+        let next = asked(|object| object["metadata"]["ownerReferences"] = owner);
+        assert_eq!(next, Next::Nothing, "nobody has claimed it");
+    }
+
+    #[test]
+    fn volumes_and_sandboxes_without_a_pool_stay() {
+        let next = asked(|object| {
+            object["spec"]["volumeClaimTemplates"] =
+                json!([{"metadata": {"name": "v"}, "spec": {}}]);
+        });
+        assert!(matches!(next, Next::Reject(why) if why.contains("volumes")));
+        let next = asked(|object| object["metadata"]["labels"] = json!({}));
+        assert!(matches!(next, Next::Reject(why) if why.contains("no pool")));
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn revision(spec: &SandboxSetSpec) -> String {
 }
 
 /// The reference that makes a pool the controller of an object.
-pub(in crate::kruise) fn controller_ref(set: &SandboxSet, block: bool) -> Value {
+fn controller_ref(set: &SandboxSet, block: bool) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "SandboxSet",

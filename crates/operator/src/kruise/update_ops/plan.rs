@@ -5,13 +5,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
-use shoal_crds::kruise::names::{annotation, condition, label, reason};
+use shoal_crds::kruise::names::{annotation, condition, is_label_value, label, reason};
 use shoal_crds::kruise::{
     Sandbox, SandboxPhase, SandboxState, SandboxUpdateOps, SandboxUpdateOpsSpec, UpdateOpsState,
     UpgradePolicy, UpgradePolicyKind, revision, strategic,
 };
 use shoal_crds::parts::PodTemplate;
 
+use crate::kruise::sandbox::NO_EXECUTOR;
 use crate::patch;
 
 /// A sandbox that the selector selects, with its template.
@@ -65,7 +66,13 @@ enum Progress {
 }
 
 /// Why an update can never be carried out.
-pub(super) fn refusal(spec: &SandboxUpdateOpsSpec) -> Option<String> {
+pub(super) fn refusal(ops: &SandboxUpdateOps) -> Option<String> {
+    let spec = &ops.spec;
+    if !ops.metadata.name.as_deref().is_some_and(is_label_value) {
+        return Some(
+            "its name is no value of a label: use one of at most 63 characters".to_owned(),
+        );
+    }
     let hooks = spec.lifecycle.iter();
     let hooks = hooks.flat_map(|hooks| [&hooks.pre_upgrade, &hooks.post_upgrade]);
     let has_command = |hook: &shoal_crds::kruise::LifecycleHook| {
@@ -82,8 +89,11 @@ pub(super) fn refusal(spec: &SandboxUpdateOpsSpec) -> Option<String> {
         let mut containers = containers.and_then(Value::as_array).into_iter().flatten();
         containers.any(|container| container.get("image").is_some())
     });
-    (restores && changes_images)
-        .then(|| "CheckpointRestore cannot change images: use Recreate".to_owned())
+    match (restores, changes_images) {
+        (true, true) => Some("CheckpointRestore cannot change images: use Recreate".to_owned()),
+        (true, false) => Some(NO_EXECUTOR.to_owned()),
+        (false, _) => None,
+    }
 }
 
 fn policy(spec: &SandboxUpdateOpsSpec) -> UpgradePolicyKind {
@@ -146,6 +156,12 @@ fn has_failed(sandbox: &Sandbox) -> bool {
     known.is_some_and(|known| known.reason.ends_with("Failed"))
 }
 
+/// Whether the step of the upgrade is about the newest specification.
+fn is_newest(sandbox: &Sandbox) -> bool {
+    let known = sandbox.condition(condition::UPGRADING);
+    known.is_some_and(|known| known.observed_generation == sandbox.metadata.generation)
+}
+
 /// Compares the sandboxes with the update.
 ///
 /// # Errors
@@ -188,10 +204,16 @@ pub(super) fn plan(ops: &SandboxUpdateOps, candidates: &[Candidate]) -> Result<P
     }
     let room = most_unavailable(&ops.spec, plan.all).saturating_sub(plan.updating + plan.failed);
     let room = if ops.spec.paused { 0 } else { room };
-    let begun = room.min(waiting.len());
-    plan.waiting = waiting.len() - begun;
-    plan.updating += begun;
-    let begun = waiting.into_iter().take(begun);
+    // What an earlier update has left comes first: it is unavailable already.
+    let (left, running): (Vec<_>, Vec<_>) = waiting
+        .into_iter()
+        .partition(|(sandbox, _)| has_failed(sandbox));
+    let of_left = room.min(left.len());
+    let of_running = room.saturating_sub(left.len()).min(running.len());
+    plan.waiting = left.len() + running.len() - of_left - of_running;
+    plan.updating += of_left + of_running;
+    let begun = left.into_iter().take(of_left);
+    let begun = begun.chain(running.into_iter().take(of_running));
     plan.changes
         .extend(begun.map(|(sandbox, patch)| Change { sandbox, patch }));
     Ok(plan)
@@ -215,7 +237,8 @@ fn progress(ops: &SandboxUpdateOps, candidate: &Candidate) -> Result<Progress, S
         .annotation(annotation::UPGRADE_RESUME_TRIGGER)
         .is_some();
     Ok(match phase {
-        SandboxPhase::Upgrading if has_failed(sandbox) => failed(sandbox),
+        // A failure from before the change is not of this update.
+        SandboxPhase::Upgrading if has_failed(sandbox) && is_newest(sandbox) => failed(sandbox),
         SandboxPhase::Upgrading if step == reason::RESUME_SUCCEED && !has_target => {
             Progress::Resumed(begin(ops, sandbox, SandboxPhase::Running, target))
         }
@@ -260,8 +283,10 @@ fn is_observed(sandbox: &Sandbox) -> bool {
 /// The template after the update.
 fn patched(ops: &SandboxUpdateOps, template: &PodTemplate) -> Result<PodTemplate, String> {
     let wrong = |error| format!("spec.patch makes no pod template: {error}");
+    let patch = Value::Object(ops.spec.patch.clone());
+    strategic::check(&patch).map_err(|why| format!("spec.patch: {why}"))?;
     let mut target = serde_json::to_value(template).map_err(wrong)?;
-    strategic::apply(&mut target, &Value::Object(ops.spec.patch.clone()));
+    strategic::apply(&mut target, &patch);
     serde_json::from_value(target).map_err(wrong)
 }
 

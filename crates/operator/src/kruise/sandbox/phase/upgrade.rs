@@ -15,7 +15,7 @@ use crate::kruise::Pod;
 const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `CheckpointRestore` is accepted, and fails.
-const NO_EXECUTOR: &str = "the upgrade policy CheckpointRestore needs a checkpoint executor, which is not available yet; \
+pub(crate) const NO_EXECUTOR: &str = "the upgrade policy CheckpointRestore needs a checkpoint executor, which is not available yet; \
                            the pod keeps running: use Recreate";
 
 /// When a command runs.
@@ -90,7 +90,14 @@ fn prepared(spec: &SandboxSpec) -> (Truth, &'static str, &'static str) {
     }
 }
 
-impl Step<'_> {
+/// Why a pod does not start, if it needs help.
+fn start_failure(pod: &Pod) -> Option<String> {
+    let has_ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
+    let ended = has_ended.then(|| "the new pod has ended".to_owned());
+    ended.or_else(|| pod.start_error())
+}
+
+impl<'a> Step<'a> {
     /// Whether the pod is to be replaced because the template has changed.
     pub(super) fn must_upgrade(&self, pod: &Pod) -> bool {
         let replaces = self.input.sandbox.spec.upgrade_policy.is_some();
@@ -186,7 +193,7 @@ impl Step<'_> {
     }
 
     /// The pod, if it can be used.
-    fn usable_pod(&self) -> Option<&'_ Pod> {
+    fn usable_pod(&self) -> Option<&'a Pod> {
         match self.input.pod {
             Seen::Own(pod) if !pod.is_terminating() && pod.status.phase == "Running" => Some(pod),
             _ => None,
@@ -206,8 +213,10 @@ impl Step<'_> {
             }
             Seen::Own(pod) => {
                 self.show(pod);
-                let why = pod.start_error().or_else(|| pod.delay());
-                self.wait(reason::RESUMING, &why.unwrap_or_default());
+                match start_failure(pod) {
+                    Some(failure) => self.wait(reason::UPGRADE_POD_FAILED, &failure),
+                    None => self.wait(reason::RESUMING, &pod.delay().unwrap_or_default()),
+                }
             }
         }
     }
@@ -233,11 +242,14 @@ impl Step<'_> {
             return self.succeed();
         }
         let spec = &self.input.sandbox.spec;
-        if let Some(hook) = hook(spec, HookTime::Before) {
-            self.next.action = Action::Run(hook);
+        let (truth, step, message) = prepared(spec);
+        let fails = step == reason::CHECKPOINT_FAILED;
+        if let Some(hook) = hook(spec, HookTime::Before).filter(|_| !fails) {
+            if !self.initialize(pod) {
+                self.next.action = Action::Run(hook);
+            }
             return;
         }
-        let (truth, step, message) = prepared(spec);
         self.set(condition::UPGRADING, truth, step, message);
         if step == reason::UPGRADE_POD {
             self.replace_pod();
@@ -259,12 +271,7 @@ impl Step<'_> {
             return;
         }
         self.show(pod);
-        let ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
-        let failure = match ended {
-            true => Some("the new pod has ended".to_owned()),
-            false => pod.start_error(),
-        };
-        if let Some(failure) = failure {
+        if let Some(failure) = start_failure(pod) {
             self.wait(reason::UPGRADE_POD_FAILED, &failure);
         } else if !pod.is_ready() {
             self.wait(reason::UPGRADE_POD, &pod.delay().unwrap_or_default());
@@ -291,6 +298,7 @@ impl Step<'_> {
             return self.wait(reason::POST_UPGRADE, &why);
         }
         match hook(&self.input.sandbox.spec, HookTime::After) {
+            Some(_) if self.initialize(pod) => {}
             Some(hook) => self.next.action = Action::Run(hook),
             None => self.succeed(),
         }

@@ -233,16 +233,53 @@ fn a_corrected_update_begins_with_what_failed() {
 }
 
 #[test]
+fn what_failed_before_comes_first_and_is_unavailable_already() {
+    let mut all = three();
+    let failed = json!({"spec": {"template": template("wrong")}});
+    all[1] = sandbox("b", &merged(failed, &upgrading("UpgradePodFailed")));
+    for (most, begun) in [(1, &["b"][..]), (2, &["b", "a"])] {
+        let ops = ops(&json!({"updateStrategy": {"maxUnavailable": most}}));
+        let plan = planned(&ops, &all);
+        let names = plan.changes.iter();
+        let names: Vec<&str> = names
+            .map(|change| change.sandbox.metadata.name.as_deref().unwrap())
+            .collect();
+        assert_eq!((names, plan.waiting), (begun.to_vec(), 3 - begun.len()));
+    }
+}
+
+#[test]
+fn a_failure_of_an_older_specification_is_not_of_this_update() {
+    let old = json!({"spec": {"template": template("two")}, "metadata": {"generation": 2}});
+    let begun = marked(&merged(old, &upgrading("UpgradePodFailed")));
+    let plan = planned(&ops(&json!({})), &[sandbox("a", &begun)]);
+    assert_eq!(
+        (plan.failed, plan.updating, plan.is_finished()),
+        (0, 1, false)
+    );
+}
+
+#[test]
 fn hooks_need_a_command_and_checkpoints_keep_images() {
-    assert_eq!(refusal(&ops(&json!({})).spec), None);
+    assert_eq!(refusal(&ops(&json!({}))), None);
     let hook = ops(&json!({"lifecycle": {"preUpgrade": {"timeoutSeconds": 5}}}));
-    assert!(refusal(&hook.spec).unwrap().contains("exec.command"));
+    assert!(refusal(&hook).unwrap().contains("exec.command"));
     let restore = ops(&json!({"updateStrategy": {"type": "CheckpointRestore"}}));
-    assert!(refusal(&restore.spec).unwrap().contains("images"));
+    assert!(refusal(&restore).unwrap().contains("images"));
+    let mut restore = ops(&json!({"updateStrategy": {"type": "CheckpointRestore"}}));
+    restore.spec.patch.clear();
+    assert!(refusal(&restore).unwrap().contains("executor"));
+    let mut long = ops(&json!({}));
+    long.metadata.name = Some("a".repeat(64));
+    assert!(refusal(&long).unwrap().contains("63"));
     let broken = ops(&json!({"patch": {"$patch": "replace", "spec": "none"}}));
     let candidate = Candidate {
         sandbox: sandbox("a", &json!({})),
         template: serde_json::from_value(template("one")).unwrap(),
     };
-    assert!(plan(&broken, &[candidate]).is_err());
+    assert!(plan(&broken, std::slice::from_ref(&candidate)).is_err());
+    let mut nameless = ops(&json!({}));
+    let patch = json!({"spec": {"containers": [{"image": "x"}]}});
+    nameless.spec.patch = serde_json::from_value(patch).unwrap();
+    assert!(plan(&nameless, &[candidate]).unwrap_err().contains("name"));
 }
