@@ -119,6 +119,13 @@ def interruptible() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+#: Cases of the SDKs that a cluster passes, too, but for those that `sdk_cases` names.
+SDK_IN_CLUSTER = [
+    f"conformance/sdk/test_{name}.py"
+    for name in ("commands", "files", "pty", "watch", "git", "promptness", "life", "mistakes", "gateway", "urls")
+]
+
+
 def attacks(*names: str) -> list[str]:
     return [str((HOSTILE / f"test_{name}.py").relative_to(ROOT)) for name in names]
 
@@ -132,13 +139,17 @@ def suites() -> list[Suite]:
     apart = [f"--ignore={path}" for path in single]
     # They disturb the operator, and wait until it has recovered.
     storms = [f"conformance/cluster/test_operator_{name}.py" for name in ("storm", "model")]
-    others = [f"--ignore={path}" for path in storms]
+    # A machine has one real node at a time.
+    node = [f"conformance/cluster/test_{name}.py" for name in ("cluster", "install", "router", "sdk", "shoal_cluster")]
+    others = [f"--ignore={path}" for path in (*storms, *node)]
     found = [
         # They wait: for packages, and for a compiler that began while the server was compiled.
         Suite("interpreter-template", 1000, [], module="conformance.interpreter.server", lanes=0),
         Suite("cluster-programs", 1500, [], module="conformance.cluster.binaries", lanes=0),
         Suite("cluster", 1500, ["conformance/cluster", *others], after="cluster-programs"),
+        Suite("cluster-node", 1500, node, after="cluster-programs"),
         Suite("cluster-storm", 1200, storms, after="cluster-programs"),
+        Suite("cluster-sdk", 1200, ["-p", "conformance.cluster.sdk_cases", *SDK_IN_CLUSTER], after="cluster-node"),
         Suite("crash-rest", 1200, attacks("crash_rest")),
         # The fake internet exists once on a machine, so one suite has all attacks that use it.
         Suite("internet", 1800, attacks("exhaustion", "egress", "access")),

@@ -13,6 +13,8 @@ BUSYBOX = Path("/bin/busybox")
 
 #: The names under which nodes find the images.
 PAUSE, SHELL, RUNTIME = "shoal.invalid/pause:1", "shoal.invalid/busybox:1", "shoal.invalid/runtime:1"
+#: Has no programs: pods mount those of the machine.
+BASE = "shoal.invalid/base:1"
 
 
 def write(directory: Path) -> None:
@@ -25,6 +27,7 @@ def write(directory: Path) -> None:
         serve = configuration("/shoal-envd", "--runtime-port", "8888")
         # As in the image of `make image`.
         archive(directory / "runtime.tar", RUNTIME, layer(links, {"shoal-envd": daemon}), serve)
+    archive(directory / "base.tar", BASE, empty(), {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "WorkingDir": "/"})
     archive(directory / "pause.tar", PAUSE, layer({}), configuration("/bin/busybox", "sleep", "2147483647"))
 
 
@@ -42,6 +45,18 @@ def layer(links: dict[str, str], programs: dict[str, Path] | None = None) -> Lay
             **{name: (source.read_bytes(), 0o755) for name, source in programs.items()},
         },
         links=links,
+    )
+
+
+def empty() -> Layer:
+    """A root file system with E2B's users, and places for the programs of the machine."""
+    names = ("bin", "dev", "etc", "etc/alternatives", "home", "home/user", "lib", "lib64", "proc", "root", "run", "sbin", "sys")
+    return Layer(
+        directories={**dict.fromkeys((*names, "usr", "var"), 0o755), "tmp": 0o1777, "var/tmp": 0o1777},
+        files={
+            "etc/passwd": (b"root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/home/user:/bin/bash\n", 0o644),
+            "etc/group": (b"root:x:0:\nuser:x:1000:\n", 0o644),
+        },
     )
 
 

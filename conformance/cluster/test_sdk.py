@@ -88,6 +88,17 @@ def test_the_sdk_runs_commands_in_a_pod_of_the_pool(pool, api, real_cluster):
         Sandbox.connect(sandbox.sandbox_id, **api)
 
 
+def test_metrics_are_those_of_the_container(api, real_cluster):
+    real_cluster.apply(sandbox_set("measured", 1))
+    wait_until(lambda: available(real_cluster, "measured") >= 1, 90, "a member")
+    sandbox = Sandbox.create("measured", timeout=120, **api)
+    sandbox.commands.run("head -c 30000000 /dev/zero > /dev/null")
+    sample = wait_until(lambda: sandbox.get_metrics(), 30, "a sample")[-1]
+    assert sample.mem_total == 256 << 20 and 0 < sample.mem_used < 256 << 20
+    assert sample.cpu_count == 1 and 0 <= sample.cpu_used_pct <= 100
+    sandbox.kill()
+
+
 def members(cluster, name: str) -> list[dict]:
     listed = cluster.get("sandboxes.agents.kruise.io", labels=f"agents.kruise.io/sandbox-pool={name}")
     return [one for one in listed["items"] if one["metadata"]["labels"]["agents.kruise.io/sandbox-claimed"] == "false"]
