@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp as Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use kube::Api;
 use kube::api::PostParams;
 use shoal_core::auth::Principal;
@@ -15,7 +16,7 @@ use shoal_core::ports::NoEntropy;
 use shoal_core::ports::create::{CpuTarget, CreateError, Created, ResizeCreated, SandboxRequest};
 use shoal_core::ports::templates::TemplateError;
 use shoal_core::resources::MilliCpu;
-use shoal_core::sandbox::OnTimeout;
+use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_crds::kruise::names::{annotation, condition, label};
 use shoal_crds::kruise::{Claiming, InitRequest, Sandbox, SandboxSet};
 
@@ -42,9 +43,24 @@ struct Plan {
     set: Arc<SandboxSet>,
     claiming: Claiming,
     resize: Option<ResizeCreated>,
+    /// How long the sandbox lives, unless it does for ever.
+    timeout: Option<Duration>,
     /// Whether the internet is closed to it.
     closed: bool,
     options: Options,
+}
+
+impl Plan {
+    /// How long the sandbox may take to become ready.
+    fn ready_timeout(&self) -> Duration {
+        self.options.ready_timeout.unwrap_or(READY).min(READY)
+    }
+}
+
+/// A time, so much later.
+fn later(time: Time, by: Duration) -> Time {
+    let by = SignedDuration::try_from(by).unwrap_or(FOR_EVER);
+    time.checked_add(by).unwrap_or(Time::MAX)
 }
 
 impl Sandboxes {
@@ -63,10 +79,13 @@ impl Sandboxes {
             internet::check_policy(&self.client, &namespace).await?;
         }
         let (sandbox, is_new) = self.place(&plan).await?;
-        match self.finish(&plan, &sandbox, is_new).await {
-            Ok(sandbox) => Ok(Created {
-                record: Arc::new(record::of(&sandbox, Time::now())),
-            }),
+        let finished = match self.finish(&plan, &sandbox, is_new).await {
+            Ok(ready) if is_new => self.begin(&plan, &ready).await,
+            Ok(ready) => Ok(Arc::new(record::of(&ready, Time::now()))),
+            Err(error) => Err(error),
+        };
+        match finished {
+            Ok(record) => Ok(Created { record }),
             Err(error) => {
                 self.clear(&plan, &sandbox).await;
                 Err(error)
@@ -114,6 +133,7 @@ impl Sandboxes {
             set,
             claiming,
             resize: new.resize,
+            timeout: (!new.endless).then_some(new.timeout),
             closed,
             options,
         })
@@ -166,6 +186,14 @@ impl Sandboxes {
         let mut sandbox = plan.set.member(revision);
         plan.claiming.claim(&mut sandbox);
         scale(&mut sandbox);
+        // Its time begins when it is ready.
+        let starts = plan.ready_timeout();
+        for time in [
+            &mut sandbox.spec.shutdown_time,
+            &mut sandbox.spec.pause_time,
+        ] {
+            *time = time.take().map(|time| MetaTime(later(time.0, starts)));
+        }
         let annotations = sandbox.metadata.annotations.get_or_insert_default();
         annotations.insert(annotation::SANDBOX_PRIORITY.to_owned(), PRIORITY.to_owned());
         let (namespace, _) = key(&plan.set.metadata);
@@ -211,6 +239,14 @@ impl Sandboxes {
         Ok(None)
     }
 
+    /// Begins the time of a new sandbox, now that it is ready.
+    async fn begin(&self, plan: &Plan, ready: &Sandbox) -> Result<Arc<SandboxRecord>, CreateError> {
+        match plan.timeout {
+            Some(timeout) => Ok(self.set_deadline(&key(&ready.metadata), timeout).await?),
+            None => Ok(Arc::new(record::of(ready, Time::now()))),
+        }
+    }
+
     async fn finish(
         &self,
         plan: &Plan,
@@ -218,7 +254,7 @@ impl Sandboxes {
         is_new: bool,
     ) -> Result<Arc<Sandbox>, CreateError> {
         let key = key(&sandbox.metadata);
-        let time = plan.options.ready_timeout.unwrap_or(READY).min(READY);
+        let time = plan.ready_timeout();
         // A waiting sandbox is ready. Only a change of its pod has to be waited for.
         let early = plan.resize.is_some_and(|resize| resize.early_return);
         // The policy that closes the internet selects the pod by a label, which the operator gives it.
