@@ -234,7 +234,7 @@ impl Runtime {
             return Ok(());
         }
         let printed = String::from_utf8_lossy(&ended.said);
-        let printed: String = printed.trim().chars().take(600).collect();
+        let printed = shortened(printed.trim());
         let said = match last_error(log) {
             Some(said) => format!("{said}; {printed}"),
             None => printed,
@@ -360,12 +360,38 @@ fn last_error(log: &Path) -> Option<String> {
         let message = entry.get("msg")?.as_str()?.to_owned();
         matches!(level, "error" | "fatal" | "panic" | "warning").then_some(message)
     });
-    said.map(|said| said.chars().take(600).collect())
+    said.map(|said| shortened(&said))
+}
+
+/// The beginning and the end of a long message: what failed, and why. A runtime may print thousands of objects
+/// in between.
+fn shortened(said: &str) -> String {
+    const HALF: usize = 300;
+    let count = said.chars().count();
+    if count <= 2 * HALF {
+        return said.to_owned();
+    }
+    let begin: String = said.chars().take(HALF).collect();
+    let end: String = said.chars().skip(count - HALF).collect();
+    format!("{begin} … {end}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_message_keeps_its_cause() {
+        assert_eq!(shortened("short: no space left"), "short: no space left");
+        let long = format!(
+            "checkpoint: {}: no space left on device",
+            "object ".repeat(500)
+        );
+        let kept = shortened(&long);
+        assert!(kept.starts_with("checkpoint: object"));
+        assert!(kept.ends_with(": no space left on device"), "{kept}");
+        assert!(kept.chars().count() < 610);
+    }
 
     #[test]
     fn a_state_file_belongs_to_the_sandbox_whose_whole_id_it_holds() {
