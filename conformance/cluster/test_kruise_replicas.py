@@ -20,6 +20,8 @@ from .test_sdk import available
 BETWEEN = 8
 #: The lifetime of sandboxes whose create got no answer.
 TIMEOUT = 600
+#: How long a new sandbox may take until it is ready.
+READY = 300
 #: What a request gets from a replica that dies, or while the API server is away.
 NO_ANSWER = (OSError, http.client.HTTPException, json.JSONDecodeError)
 
@@ -133,8 +135,9 @@ def check(cluster, replicas: list[Replica], key: str, users: list[User]) -> None
                 lambda sandbox=sandbox, replica=replica: call(replica, key, "GET", f"/sandboxes/{sandbox}")[0] == 404,
                 30, f"{sandbox} is gone",
             )
-    # A create without an answer may have left a sandbox, which ends by itself.
-    latest = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=TIMEOUT + 60)
+    # A create without an answer may have left a sandbox, which ends by itself. The time of one that was made for it begins
+    # when it is ready.
+    latest = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=TIMEOUT + READY + 60)
     for sandbox, resource in resources(cluster, "chaos").items():
         if sandbox not in set(held) | gone:
             end = datetime.datetime.fromisoformat(resource["spec"]["shutdownTime"].replace("Z", "+00:00"))

@@ -64,7 +64,8 @@ def main():
     prefix, ports = sys.argv[1], [int(port) for port in sys.argv[2:]]
     tried, reached, answers, refused, turn = 0, [], [], {}, 0
     print("ready", flush=True)
-    while not select.select([sys.stdin], [], [], 0)[0]:
+    # Each slot is tried once, however short the time is.
+    while not select.select([sys.stdin], [], [], 0)[0] or (tried == 0 and slots(prefix)):
         known = slots(prefix)
         if not known:
             time.sleep(0.001)
