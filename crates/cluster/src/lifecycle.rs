@@ -191,9 +191,10 @@ impl Sandboxes {
         timeout: Duration,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
         let timeout = timeout.max(RESUMED.min(self.max_timeout));
-        let end = Time::now() + self.within_limit(timeout)?;
+        let time = self.within_limit(timeout)?;
         self.fresh(key).await?;
         self.end_of_pause(key).await?;
+        let end = Time::now() + time;
         let resumed = self
             .write(key, |sandbox| {
                 let now = Time::now();

@@ -60,7 +60,7 @@ impl ClaimController {
                 else {
                     continue;
                 };
-                let _adoption = self.adoptions.begin(&key);
+                let _adoption = self.adoptions.begin(&crate::cache::key(&**pool));
                 return match self.take(wanted, &source.template, member.clone()).await {
                     Ok(sandbox) => {
                         measures::claimed(

@@ -403,9 +403,13 @@ enum Step {
     Rest(Option<Duration>),
 }
 
-/// Whether the API server does not take an object as it is.
+/// Whether an object can never be created as it is. A quota may have room in a moment.
 fn is_refusal(failure: &Failure) -> bool {
-    matches!(failure, Failure::Api(error) if matches!(failure::code(error), Some(400 | 403 | 422)))
+    match failure {
+        Failure::Refused(_) => true,
+        Failure::Api(error) => matches!(failure::code(error), Some(400 | 422)),
+        _ => false,
+    }
 }
 
 fn phase_of(sandbox: &Sandbox) -> SandboxPhase {

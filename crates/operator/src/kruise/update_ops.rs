@@ -59,11 +59,11 @@ impl UpdateOpsController {
         if is_finished(&ops) {
             return Ok(Action::await_change());
         }
-        if !has_finalizer(&ops) {
-            self.finalize(&ops, true).await?;
-        }
         if let Some(why) = plan::refusal(&ops) {
             return self.refuse(&ops, &why).await;
+        }
+        if !has_finalizer(&ops) {
+            self.finalize(&ops, true).await?;
         }
         if let Some(other) = self.active_before(&ops) {
             let why = format!("SandboxUpdateOps {other:?} of this namespace is not finished");

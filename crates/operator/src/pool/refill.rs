@@ -88,6 +88,9 @@ impl Refill {
             let wait = (wanted > 0).then(|| pool.due - now);
             return Allowed { count: 0, wait };
         }
+        if wanted == 0 {
+            pool.yields = None;
+        }
         // A rate is slow enough for claims.
         if wanted > 0 && self.rate == 0.0 && pool.must_yield(claims_wait, now) {
             let wait = Some(YIELD);

@@ -59,11 +59,11 @@ impl SandboxController {
                 Ok(None)
             }
             Next::Replace => {
-                let note = "it is deleted, and its pool makes another one".to_owned();
-                self.cluster.event(&**sandbox, false, RECYCLED, note);
                 // One that has changed meanwhile is looked at again.
                 write::delete(&self.cluster, &self.sandboxes, &**sandbox, None, true).await?;
-                Ok(Some(Step::Again))
+                let note = "it is deleted, and its pool makes another one".to_owned();
+                self.cluster.event(&**sandbox, false, RECYCLED, note);
+                Ok(Some(Step::Rest(None)))
             }
         }
     }

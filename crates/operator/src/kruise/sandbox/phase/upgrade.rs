@@ -149,6 +149,10 @@ impl<'a> Step<'a> {
             reason::PRE_UPGRADE_FAILED | reason::CHECKPOINT_FAILED if changed => {
                 self.again(reason::PRE_UPGRADE);
             }
+            // The template has not changed yet.
+            reason::UPGRADE_POD_FAILED if self.is_resumed_to_upgrade() => {
+                self.wait_for_resumed_pod();
+            }
             reason::UPGRADE_POD | reason::UPGRADE_POD_FAILED => self.replace_pod(),
             reason::POST_UPGRADE => self.conclude(),
             reason::POST_UPGRADE_FAILED if changed => self.again(reason::POST_UPGRADE),

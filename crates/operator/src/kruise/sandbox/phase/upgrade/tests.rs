@@ -242,6 +242,13 @@ fn a_paused_sandbox_is_resumed_first() {
         reason_of(&step(&resuming, Seen::Own(&old))),
         "ResumeSucceed"
     );
+    let failed = step(&resuming, Seen::Own(&stuck(pod_with("one"))));
+    assert_eq!(reason_of(&failed), "UpgradePodFailed");
+    let recovers = sandbox(&with(trigger.clone(), &at("UpgradePodFailed")));
+    assert_eq!(
+        reason_of(&step(&recovers, Seen::Own(&old))),
+        "ResumeSucceed"
+    );
     let resumed = sandbox(&with(trigger.clone(), &at("ResumeSucceed")));
     assert_eq!(reason_of(&step(&resumed, Seen::Own(&old))), "ResumeSucceed");
     let patched = json!({
