@@ -142,7 +142,8 @@ fn start(mut config: Config) -> io::Result<()> {
             // Commands of root begin there, too, as in E2B's templates.
             let directory = users.directory();
             let user = directory.user(&config.default_user);
-            config.default_workdir = user.map(|user| user.home.clone());
+            let home = user.map(|user| user.home.clone());
+            config.default_workdir = home.filter(|home| std::path::Path::new(home).is_dir());
         }
     }
     tokio::runtime::Builder::new_current_thread()

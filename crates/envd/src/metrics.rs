@@ -44,7 +44,7 @@ impl Meter {
             clippy::cast_sign_loss,
             reason = "limits are positive and small"
         )]
-        let count = limit.map_or(count, |limit| count.min(limit.ceil() as u64));
+        let count = limit.map_or(count, |limit| limit.ceil() as u64);
         let of_kernel = || fs::read_to_string("/proc/meminfo").map(|text| memory(&text));
         let memory = group.memory().or_else(|| of_kernel().ok());
         let memory = memory.unwrap_or_default();
@@ -72,7 +72,7 @@ impl Meter {
             // The kernel has run for longer than the container: the first sample tells nothing.
             let now = Times { busy, total };
             let before = self.0.lock().replace(now).unwrap_or(now);
-            return (percent(before, now) / limit).min(100.0);
+            return percent(before, now, limit);
         }
         let of_kernel = || {
             let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -82,7 +82,7 @@ impl Meter {
             return 0.0;
         };
         let before = self.0.lock().replace(now);
-        percent(before.unwrap_or(Times { busy: 0, total: 0 }), now)
+        percent(before.unwrap_or(Times { busy: 0, total: 0 }), now, 1.0)
     }
 }
 
@@ -90,9 +90,9 @@ impl Meter {
     clippy::cast_precision_loss,
     reason = "precise enough for a percentage"
 )]
-fn percent(before: Times, now: Times) -> f64 {
+fn percent(before: Times, now: Times, processors: f64) -> f64 {
     let busy = now.busy.saturating_sub(before.busy) as f64;
-    let total = now.total.saturating_sub(before.total) as f64;
+    let total = now.total.saturating_sub(before.total) as f64 * processors;
     if total <= 0.0 {
         return 0.0;
     }
@@ -197,9 +197,15 @@ mod tests {
             busy: 70,
             total: 300,
         };
-        assert!((percent(before, now) - 25.0).abs() < 1e-9);
-        assert!(percent(now, now).abs() < 1e-9);
-        assert!(percent(now, before).abs() < 1e-9);
+        assert!((percent(before, now, 1.0) - 25.0).abs() < 1e-9);
+        assert!((percent(before, now, 0.5) - 50.0).abs() < 1e-9);
+        let all = Times {
+            busy: 420,
+            total: 300,
+        };
+        assert!((percent(before, all, 2.0) - 100.0).abs() < 1e-9);
+        assert!(percent(now, now, 1.0).abs() < 1e-9);
+        assert!(percent(now, before, 1.0).abs() < 1e-9);
     }
 
     #[test]
