@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -144,13 +145,18 @@ class Watch:
             except (OSError, http.client.HTTPException, ValueError):
                 # It ended in the middle of an object.
                 pass
-            if not self.closed:
-                self.connection.close()
-                self.open()
+            self.connection.close()
+            while not self.closed:
+                try:
+                    self.open()
+                    break
+                except (OSError, http.client.HTTPException, Refused):
+                    time.sleep(0.2)
 
     def close(self) -> None:
         self.closed = True
         # `close` alone does not wake the thread that reads.
-        self.socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
         self.thread.join(10)
         self.connection.close()
