@@ -24,6 +24,9 @@ OVERHEAD = {"runsc": 64 << 20, "runc": 0}
 #: The timeout of a start, including the build of a missing image.
 START_SECONDS = 600
 
+#: What `disk.size` says, in bytes for each unit.
+UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
+
 
 def program() -> Path:
     """The server under test: `SHOAL_BIN`, otherwise the newest build of this checkout."""
@@ -81,6 +84,26 @@ def share_images(source: Path, data: Path) -> None:
     linked = "-al" if source.stat().st_dev == target.stat().st_dev else "-a"
     for part, how in (("layers", linked), ("images", "-a")):
         subprocess.run(["cp", how, str(source / part), str(target / part)], check=True)
+
+
+def sparse_disk(data: Path, settings: list[str]) -> None:
+    """Makes the disk that a server would make, without the space that a server allocates in advance.
+
+    Many servers run side by side, and few of them fill their disk. The last `disk.size` counts; a server without one
+    makes its disk itself.
+    """
+    sizes = [setting.split("=")[1] for setting in settings if setting.startswith("disk.size=")]
+    disk = data / "disk.btrfs"
+    if not sizes or disk.exists():
+        return
+    number, unit = sizes[-1][:-3], sizes[-1][-3:]
+    beside = data / "disk.made"
+    beside.touch(mode=0o600)
+    os.truncate(beside, int(number) * UNITS[unit])
+    # It gives up when another file system goes while it looks at all of them.
+    command = ["mkfs.btrfs", "--quiet", "--nodiscard", str(beside)]
+    wait_until(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, 60, "mkfs.btrfs")
+    beside.rename(disk)
 
 
 def wait_until(condition, seconds: float, what: str):
@@ -146,6 +169,7 @@ class Installation:
         assert self.process is None
         self.port = self.port or free_port()
         self.data.mkdir(parents=True, exist_ok=True)
+        sparse_disk(self.data, self.settings)
         command = [*self.under, str(program()), "serve", "--data", str(self.data)]
         command += ["--listen", f"{self.listen}:{self.port}"]
         for setting in self.settings:

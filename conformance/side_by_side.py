@@ -12,6 +12,7 @@ of lanes. The output of a suite is shown when it ends; a failed suite does not s
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,7 +106,8 @@ class Suite:
         sys.stdout.flush()
         sys.stdout.buffer.write(self.log.read_bytes())
         outcome = "passed" if succeeded else "timed out" if self.interrupted else "FAILED"
-        print(f"conformance: {self.name}: {outcome} after {self.seconds_taken:.0f} s", flush=True)
+        free = shutil.disk_usage(LANES).free >> 30
+        print(f"conformance: {self.name}: {outcome} after {self.seconds_taken:.0f} s, {free} GiB free", flush=True)
         if times := os.environ.get("TIMES"):
             with open(times, "a") as file:
                 file.write(f"{self.seconds_taken:.0f}\tconformance: {self.name}, beside others\n")

@@ -102,3 +102,6 @@ if __name__ == "__main__":
     shim()
     helm()
     kubeconform()
+    if os.environ.get("CI"):
+        # Nothing is compiled after this, and gigabytes are better left to the tests.
+        subprocess.run(["go", "clean", "-cache", "-modcache"], check=True)
