@@ -17,7 +17,7 @@ const ID_DIGITS: usize = 20;
 const SANDBOX_ID_MAX: usize = 56;
 
 /// Writes `value` in base 36 with exactly [`ID_DIGITS`] digits, most significant first.
-fn base36(mut value: u128) -> String {
+pub(crate) fn base36(mut value: u128) -> String {
     let mut digits = [b'0'; ID_DIGITS];
     for digit in digits.iter_mut().rev() {
         *digit = BASE36[(value % 36) as usize];
@@ -51,7 +51,7 @@ pub struct InvalidId {
 }
 
 impl InvalidId {
-    fn new(kind: &'static str, text: &str, rule: &'static str) -> Self {
+    pub(crate) fn new(kind: &'static str, text: &str, rule: &'static str) -> Self {
         Self {
             kind,
             text: text.chars().take(64).collect(),

@@ -23,6 +23,7 @@ pub mod quantity;
 pub mod resources;
 pub mod routes;
 pub mod sandbox;
+pub mod session;
 pub mod snapshot;
 pub mod state;
 pub mod store;

@@ -1,0 +1,175 @@
+//! Which files of a sandbox return to its session.
+//!
+//! Source code, configuration, documentation and five kinds of media return. What can be made again does not.
+//! `.gitignore` is a separate rule, because it depends on other files.
+
+use crate::session::path::SessionPath;
+
+/// The largest file that returns by default, in bytes.
+pub const FILE_MAX: u64 = 10 << 20;
+
+/// Directories whose files never return: dependencies, build artifacts, caches, logs and temporary files. `.git` is
+/// among them, because its objects are binary.
+pub const DIRECTORIES: &[&str] = &[
+    ".cache",
+    ".git",
+    ".gradle",
+    ".hg",
+    ".mypy_cache",
+    ".next",
+    ".npm",
+    ".nuxt",
+    ".pnpm-store",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".svn",
+    ".tox",
+    ".venv",
+    "__pycache__",
+    "build",
+    "dist",
+    "log",
+    "logs",
+    "node_modules",
+    "target",
+    "tmp",
+    "user_venv",
+    "venv",
+];
+
+/// Endings of files that never return: build artifacts and temporary files.
+const ENDINGS: &[&str] = &[
+    ".a", ".class", ".dll", ".dylib", ".exe", ".o", ".obj", ".pyc", ".pyo", ".so", ".swo", ".swp",
+    ".tmp", "~",
+];
+
+/// Beginnings of names of temporary files.
+const BEGINNINGS: &[&str] = &[".#", ".~"];
+
+/// Media that return, by their ending and the bytes that they begin with.
+const MEDIA: &[(&str, &[u8])] = &[
+    ("png", b"\x89PNG\r\n\x1a\n"),
+    ("jpg", b"\xff\xd8\xff"),
+    ("jpeg", b"\xff\xd8\xff"),
+    ("webp", b"RIFF"),
+    ("gif", b"GIF8"),
+    ("pdf", b"%PDF-"),
+];
+
+/// Whether a file at this path may return, whatever it contains.
+#[must_use]
+pub fn may_return(path: &SessionPath, size: u64, most: u64) -> bool {
+    let mut directories = path.names().rev().skip(1);
+    let name = path.name().to_ascii_lowercase();
+    size <= most
+        && !directories.any(|directory| DIRECTORIES.contains(&directory))
+        && !ENDINGS.iter().any(|ending| name.ends_with(ending))
+        && !BEGINNINGS
+            .iter()
+            .any(|beginning| name.starts_with(beginning))
+}
+
+/// Whether a file with these contents returns: text, or one of the media.
+#[must_use]
+pub fn returns(path: &SessionPath, contents: &[u8]) -> bool {
+    let extension = path.extension().map(str::to_ascii_lowercase);
+    let media = extension.and_then(|extension| MEDIA.iter().find(|(name, _)| *name == extension));
+    match media {
+        Some((_, magic)) => contents.starts_with(magic) || is_text(contents),
+        None => is_text(contents),
+    }
+}
+
+/// UTF-8 without NUL.
+fn is_text(contents: &[u8]) -> bool {
+    !contents.contains(&0) && std::str::from_utf8(contents).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> SessionPath {
+        text.parse().unwrap()
+    }
+
+    fn both(text: &str, contents: &[u8]) -> bool {
+        may_return(&path(text), contents.len() as u64, FILE_MAX) && returns(&path(text), contents)
+    }
+
+    #[test]
+    fn r2_039_to_r2_043_text_returns() {
+        for name in [
+            "a.py", "b.rs", "c.ts", "d.c", "e.go", "f.sh", "g.json", "h.yaml", "i.toml", "j.md",
+            "k.txt", "Makefile", ".env", "ä.txt", "empty",
+        ] {
+            assert!(both(name, "text: ä\n".as_bytes()), "{name}");
+            assert!(both(&format!("deep/down/{name}"), b""), "{name}");
+        }
+    }
+
+    #[test]
+    fn r2_044_to_r2_048_media_return() {
+        for (name, contents) in [
+            ("a.png", b"\x89PNG\r\n\x1a\n\0\0".as_slice()),
+            ("a.jpg", b"\xff\xd8\xff\xe0\0"),
+            ("a.JPEG", b"\xff\xd8\xff\0"),
+            ("a.webp", b"RIFF\0\0\0\0WEBP"),
+            ("a.gif", b"GIF89a\0"),
+            ("a.pdf", b"%PDF-1.7\n\xff\0"),
+        ] {
+            assert!(both(name, contents), "{name}");
+            assert!(!both("a.bin", contents), "{name} as binary");
+            assert!(!both(name, b"\0\x01\x02"), "{name} is another thing");
+        }
+    }
+
+    #[test]
+    fn r2_049_to_r2_051_what_can_be_made_again_does_not_return() {
+        for name in [
+            "target/debug/x.rs",
+            "dist/a.js",
+            "build/a.js",
+            "a.o",
+            "A.class",
+            "__pycache__/a.py",
+            "a.pyc",
+            "node_modules/x/index.js",
+            "a/node_modules/x.js",
+            ".venv/x.py",
+            "a/venv/x.py",
+            "user_venv/x.py",
+            ".git/config",
+        ] {
+            assert!(!both(name, b"text"), "{name}");
+        }
+        assert!(
+            both("targets/a.rs", b"text")
+                && both("src/target.rs", b"text")
+                && both("build", b"text")
+        );
+    }
+
+    #[test]
+    fn r2_052_large_and_binary_files_do_not_return() {
+        assert!(!may_return(&path("a.txt"), FILE_MAX + 1, FILE_MAX));
+        assert!(may_return(&path("a.txt"), FILE_MAX, FILE_MAX));
+        assert!(!both("a.dat", b"\x7fELF\0\0") && !both("a.txt", b"\xff\xfe"));
+    }
+
+    #[test]
+    fn r2_053_r2_054_temporary_files_and_directories_of_logs_do_not_return() {
+        for name in [
+            "a.tmp",
+            ".a.swp",
+            "a~",
+            ".#a",
+            "tmp/a",
+            "logs/a.txt",
+            "a/log/b.txt",
+        ] {
+            assert!(!both(name, b"text"), "{name}");
+        }
+        assert!(both("server.log", b"text"));
+    }
+}
