@@ -15,6 +15,7 @@ pub mod observe;
 pub mod pools;
 pub mod resolve;
 pub mod sandboxes;
+pub mod sessions;
 pub mod snapshots;
 pub mod templates;
 

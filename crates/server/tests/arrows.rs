@@ -29,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "operator", "router", "tasks",
         ],
     ),
+    ("sessions", &["core"]),
     ("tasks", &[]),
 ];
 

@@ -1,0 +1,229 @@
+//! The shell of a window: what its output means.
+
+use bytes::Bytes;
+use shoal_core::ports::sessions::ExecEnd;
+
+use super::marks::{Marks, Piece};
+use super::scrollback::Scrollback;
+use super::typed::Mark;
+
+/// What a shell does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// It starts.
+    Starting,
+    /// It is at its prompt, or what a person has typed runs.
+    Idle,
+    /// The command with this id is being typed.
+    Typed(String),
+    /// It tells of its background jobs before it runs this command.
+    Listing(String),
+    /// This command runs.
+    Running(String),
+    /// The command was cancelled, and the shell is asked whether it is back at its prompt.
+    Cancelled(String),
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// The shell reads commands.
+    Started,
+    /// The running command has printed this.
+    Output(Bytes),
+    /// The command has ended.
+    Ended(ExecEnd),
+}
+
+/// Follows the output of a shell. Has no I/O.
+#[derive(Debug)]
+pub(crate) struct Shell {
+    marks: Marks,
+    pub(crate) doing: Doing,
+    /// The command that is typed, as a person would see it.
+    command: String,
+    /// The process of the shell.
+    pub(crate) process: Option<i64>,
+    /// The processes of its background jobs, from before the present command.
+    pub(crate) jobs: Vec<u32>,
+    listed: Vec<u8>,
+}
+
+impl Shell {
+    pub(crate) fn new() -> Self {
+        Self {
+            marks: Marks::default(),
+            doing: Doing::Starting,
+            command: String::new(),
+            process: None,
+            jobs: Vec::new(),
+            listed: Vec::new(),
+        }
+    }
+
+    /// A command is typed from now on.
+    pub(crate) fn typing(&mut self, id: String, command: &str) {
+        self.doing = Doing::Typed(id);
+        command.clone_into(&mut self.command);
+        self.listed.clear();
+    }
+
+    /// The command is cancelled; `id` is that of the question whether the shell is ready.
+    pub(crate) fn cancelling(&mut self, id: String) {
+        self.doing = Doing::Cancelled(id);
+    }
+
+    /// Takes the next output.
+    pub(crate) fn hear(&mut self, bytes: &[u8], scrollback: &Scrollback) -> Vec<Heard> {
+        let pieces = self.marks.feed(bytes);
+        let heard = pieces.into_iter().filter_map(|piece| match piece {
+            Piece::Bytes(bytes) => self.bytes(bytes, scrollback),
+            Piece::Mark(mark, id, number) => self.mark(mark, &id, number, scrollback),
+        });
+        heard.collect()
+    }
+
+    /// The output has ended: what was held back was no mark.
+    pub(crate) fn finish(&mut self, scrollback: &Scrollback) -> Vec<Heard> {
+        let rest = self.marks.rest();
+        let heard = (!rest.is_empty()).then(|| self.bytes(rest, scrollback));
+        heard.flatten().into_iter().collect()
+    }
+
+    fn bytes(&mut self, bytes: Vec<u8>, scrollback: &Scrollback) -> Option<Heard> {
+        match self.doing {
+            Doing::Idle => scrollback.push(&bytes),
+            Doing::Listing(_) => self.listed.extend(bytes),
+            Doing::Running(_) => {
+                scrollback.push(&bytes);
+                return Some(Heard::Output(bytes.into()));
+            }
+            // What was typed by this program is not for people.
+            Doing::Starting | Doing::Typed(_) | Doing::Cancelled(_) => {}
+        }
+        None
+    }
+
+    fn mark(
+        &mut self,
+        mark: Mark,
+        id: &str,
+        number: i64,
+        scrollback: &Scrollback,
+    ) -> Option<Heard> {
+        match (&self.doing, mark) {
+            (Doing::Starting, Mark::Hello) => {
+                self.process = Some(number);
+                self.doing = Doing::Idle;
+                return Some(Heard::Started);
+            }
+            (Doing::Typed(expected), Mark::Jobs) if expected == id => {
+                self.doing = Doing::Listing(id.to_owned());
+            }
+            (Doing::Listing(expected), Mark::Begin) if expected == id => {
+                let listed = String::from_utf8_lossy(&self.listed);
+                self.jobs = listed
+                    .split_whitespace()
+                    .filter_map(|job| job.parse().ok())
+                    .collect();
+                self.doing = Doing::Running(id.to_owned());
+                scrollback.push(self.command.replace('\n', "\r\n").as_bytes());
+                scrollback.push(b"\r\n");
+            }
+            (Doing::Running(expected), Mark::End) if expected == id => {
+                self.doing = Doing::Idle;
+                let code = i32::try_from(number).unwrap_or(-1);
+                return Some(Heard::Ended(ExecEnd::Exited(code)));
+            }
+            (Doing::Cancelled(expected), Mark::Ready) if expected == id => {
+                self.doing = Doing::Idle;
+                scrollback.push(b"^C\r\n");
+                return Some(Heard::Ended(ExecEnd::Cancelled));
+            }
+            // Of an earlier command, or printed by a program.
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(letter: char, id: &str, number: i64) -> String {
+        format!("\x1b]133;{letter};{id};{number}\x07")
+    }
+
+    fn started(scrollback: &Scrollback) -> Shell {
+        let mut shell = Shell::new();
+        let hello = format!("$ typed noise\r\n{}$ ", mark('H', "h", 17));
+        assert_eq!(shell.hear(hello.as_bytes(), scrollback), [Heard::Started]);
+        assert_eq!((shell.process, &shell.doing), (Some(17), &Doing::Idle));
+        shell
+    }
+
+    #[test]
+    fn a_command_from_its_typing_to_its_end() {
+        let scrollback = Scrollback::default();
+        let mut shell = started(&scrollback);
+        shell.typing("1".to_owned(), "echo a\necho b");
+        let said = format!(
+            " __shoal=$'echo'\r\n$ {}12\r\n34\r\n{}a\r\nb\r\n{}$ ",
+            mark('J', "1", 0),
+            mark('C', "1", 0),
+            mark('D', "1", 3)
+        );
+        let heard = shell.hear(said.as_bytes(), &scrollback);
+        let output = Heard::Output(Bytes::from_static(b"a\r\nb\r\n"));
+        assert_eq!(heard, [output, Heard::Ended(ExecEnd::Exited(3))]);
+        assert_eq!(shell.jobs, [12, 34]);
+        let (_, seen) = scrollback.since(0);
+        assert_eq!(seen, "$ echo a\r\necho b\r\na\r\nb\r\n$ ".as_bytes());
+    }
+
+    #[test]
+    fn marks_of_other_commands_mean_nothing() {
+        let scrollback = Scrollback::default();
+        let mut shell = started(&scrollback);
+        shell.typing("2".to_owned(), "x");
+        for said in [
+            mark('C', "2", 0),
+            mark('J', "1", 0),
+            mark('D', "2", 0),
+            mark('R', "2", 0),
+            mark('H', "2", 1),
+        ] {
+            assert_eq!(shell.hear(said.as_bytes(), &scrollback), []);
+        }
+        assert_eq!(shell.doing, Doing::Typed("2".to_owned()));
+    }
+
+    #[test]
+    fn the_last_output_is_whole() {
+        let scrollback = Scrollback::default();
+        let mut shell = started(&scrollback);
+        shell.typing("1".to_owned(), "x");
+        let said = format!("{}{}last\x1b]13", mark('J', "1", 0), mark('C', "1", 0));
+        let last = |text: &'static str| Heard::Output(Bytes::from_static(text.as_bytes()));
+        assert_eq!(shell.hear(said.as_bytes(), &scrollback), [last("last")]);
+        assert_eq!(shell.finish(&scrollback), [last("\x1b]13")]);
+        assert_eq!(shell.finish(&scrollback), []);
+    }
+
+    #[test]
+    fn a_cancelled_command_ends_when_the_shell_is_ready() {
+        let scrollback = Scrollback::default();
+        let mut shell = started(&scrollback);
+        shell.typing("1".to_owned(), "sleep 9");
+        let begun = format!("{}{}", mark('J', "1", 0), mark('C', "1", 0));
+        shell.hear(begun.as_bytes(), &scrollback);
+        shell.cancelling("2".to_owned());
+        let said = format!("^C\r\n{}$ {}", mark('D', "1", 130), mark('R', "2", 0));
+        assert_eq!(
+            shell.hear(said.as_bytes(), &scrollback),
+            [Heard::Ended(ExecEnd::Cancelled)]
+        );
+        assert_eq!(shell.doing, Doing::Idle);
+    }
+}

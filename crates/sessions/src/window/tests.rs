@@ -1,0 +1,387 @@
+//! Windows with a real bash on a real terminal, which `script` provides.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use parking_lot::Mutex;
+use shoal_core::ports::inside::{
+    ByteStream, Code, CodeStream, CommandControl, CommandExit, CommandOutput, DirEntry,
+    FileContents, InsideError, RunningCommand,
+};
+use shoal_core::session::life::WINDOW_IDLE;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, Command};
+
+use super::*;
+
+/// Runs commands on this machine.
+struct Local;
+
+struct Process {
+    input: tokio::sync::Mutex<Option<ChildStdin>>,
+    child: Arc<tokio::sync::Mutex<Child>>,
+    process: u32,
+}
+
+fn gone() -> InsideError {
+    InsideError::NotFound("the process has ended".to_owned())
+}
+
+impl CommandControl for Process {
+    fn input(&self, bytes: Bytes) -> BoxFuture<'_, Result<(), InsideError>> {
+        Box::pin(async move {
+            let mut input = self.input.lock().await;
+            let written = input.as_mut().ok_or_else(gone)?.write_all(&bytes).await;
+            written.map_err(|_| gone())
+        })
+    }
+
+    fn close_input(&self) -> BoxFuture<'_, Result<(), InsideError>> {
+        Box::pin(async { Err(gone()) })
+    }
+
+    fn resize(&self, _: TerminalSize) -> BoxFuture<'_, Result<(), InsideError>> {
+        Box::pin(async { Err(gone()) })
+    }
+
+    fn kill(&self) -> BoxFuture<'_, Result<(), InsideError>> {
+        Box::pin(async move {
+            let process = self.process.to_string();
+            let killed = Command::new("kill")
+                .args(["-KILL", &process])
+                .output()
+                .await;
+            killed.map(drop).map_err(|_| gone())
+        })
+    }
+}
+
+impl SandboxClient for Local {
+    fn run(&self, command: SandboxCommand) -> BoxFuture<'_, Result<RunningCommand, InsideError>> {
+        Box::pin(async move {
+            let mut local = if command.terminal.is_some() {
+                let mut local = Command::new("script");
+                local.args(["-qefc", "exec bash --norc --noprofile -i", "/dev/null"]);
+                local
+            } else {
+                let mut local = Command::new(&command.program);
+                local.args(&command.args);
+                local
+            };
+            let mut child = local
+                .envs(&command.env)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .unwrap();
+            let mut stdout = child.stdout.take().unwrap();
+            let control = Arc::new(Process {
+                process: child.id().unwrap(),
+                input: tokio::sync::Mutex::new(child.stdin.take()),
+                child: Arc::new(tokio::sync::Mutex::new(child)),
+            });
+            let child = control.child.clone();
+            let output = async_stream(async move |sender: mpsc::Sender<_>| {
+                let mut piece = vec![0; 4096];
+                while let Ok(read) = stdout.read(&mut piece).await
+                    && read > 0
+                {
+                    let bytes = Bytes::copy_from_slice(&piece[..read]);
+                    let _ = sender.send(Ok(CommandOutput::Stdout(bytes))).await;
+                }
+                let status = child.lock().await.wait().await.unwrap();
+                let exit = CommandExit {
+                    code: status.code().unwrap_or(-1),
+                    error: None,
+                };
+                let _ = sender.send(Ok(CommandOutput::Exit(exit))).await;
+            });
+            Ok(RunningCommand { output, control })
+        })
+    }
+
+    fn write_file(&self, _: String, _: ByteStream) -> BoxFuture<'_, Result<(), InsideError>> {
+        unreachable!("no window writes files")
+    }
+
+    fn read_file(&self, _: String) -> BoxFuture<'_, Result<FileContents, InsideError>> {
+        unreachable!("no window reads files")
+    }
+
+    fn list_dir(&self, _: String) -> BoxFuture<'_, Result<Vec<DirEntry>, InsideError>> {
+        unreachable!("no window lists files")
+    }
+
+    fn stat(&self, _: String) -> BoxFuture<'_, Result<DirEntry, InsideError>> {
+        unreachable!("no window looks at files")
+    }
+
+    fn remove(&self, _: String) -> BoxFuture<'_, Result<(), InsideError>> {
+        unreachable!("no window removes files")
+    }
+
+    fn run_code(&self, _: Code) -> BoxFuture<'_, Result<CodeStream, InsideError>> {
+        unreachable!("no window runs code")
+    }
+}
+
+/// A stream of what `work` sends.
+fn async_stream<T, F>(work: impl FnOnce(mpsc::Sender<T>) -> F) -> stream::BoxStream<'static, T>
+where
+    T: Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (sender, receiver) = mpsc::channel(4);
+    tokio::spawn(work(sender));
+    let next = async |mut receiver: mpsc::Receiver<T>| Some((receiver.recv().await?, receiver));
+    stream::unfold(receiver, next).boxed()
+}
+
+/// A clock that stands until it is set.
+#[derive(Default)]
+struct Manual {
+    now: Mutex<Duration>,
+    set: tokio::sync::Notify,
+}
+
+impl Manual {
+    fn advance(&self, by: Duration) {
+        *self.now.lock() += by;
+        self.set.notify_waiters();
+    }
+}
+
+impl Clock for Manual {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_seconds(1_000_000) + *self.now.lock()
+    }
+
+    fn sleep_until(
+        &self,
+        moment: Timestamp,
+    ) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            loop {
+                let set = self.set.notified();
+                if self.now() >= moment {
+                    return;
+                }
+                set.await;
+            }
+        })
+    }
+}
+
+async fn window_at(clock: Arc<Manual>) -> Window {
+    let place = Place {
+        client: Arc::new(Local),
+        clock,
+        env: BTreeMap::from([("PS1".to_owned(), "$ ".to_owned())]),
+    };
+    Window::open(WindowName::default(), place).await.unwrap()
+}
+
+async fn window() -> Window {
+    window_at(Arc::default()).await
+}
+
+/// Everything that a command prints, and its end.
+async fn all(mut events: ExecStream) -> (String, ExecEnd) {
+    let mut printed = Vec::new();
+    while let Some(event) = events.next().await {
+        match event {
+            ExecEvent::Output(bytes) => printed.extend(bytes),
+            ExecEvent::Ended(end) => return (String::from_utf8(printed).unwrap(), end),
+        }
+    }
+    panic!("no end after {printed:?}")
+}
+
+async fn ran(window: &Window, command: &str) -> (String, ExecEnd) {
+    all(window.exec(command).await.unwrap()).await
+}
+
+fn done(output: &str) -> (String, ExecEnd) {
+    (output.to_owned(), ExecEnd::Exited(0))
+}
+
+/// Starts a command and waits until it has printed a line.
+async fn started(window: &Window, command: &str) -> ExecStream {
+    let mut events = window.exec(command).await.unwrap();
+    let first = events.next().await;
+    assert!(matches!(first, Some(ExecEvent::Output(_))), "{first:?}");
+    events
+}
+
+#[tokio::test]
+async fn r2_070_r2_071_variables_and_directory_stay() {
+    let window = window().await;
+    assert_eq!(ran(&window, "cd /usr; export A=1; B=2").await, done(""));
+    assert_eq!(
+        ran(&window, "pwd; echo $A$B; env | grep ^A=").await,
+        done("/usr\n12\nA=1\n")
+    );
+    assert_eq!(ran(&window, "(exit 7)").await.1, ExecEnd::Exited(7));
+    assert_eq!(ran(&window, "if true; then").await.1, ExecEnd::Exited(2));
+    assert_eq!(ran(&window, "printf 'a\\nb'").await, done("a\nb"));
+}
+
+#[tokio::test]
+async fn r2_072_windows_share_nothing() {
+    let (one, other) = (window().await, window().await);
+    assert_eq!(ran(&one, "cd /usr; A=1").await, done(""));
+    let here = ran(&other, "pwd; echo \"[$A]\"").await.0;
+    assert!(
+        !here.starts_with("/usr\n") && here.ends_with("[]\n"),
+        "{here:?}"
+    );
+}
+
+#[tokio::test]
+async fn r2_075_a_new_command_cancels_the_running_one() {
+    let window = window().await;
+    // The programs print themselves: bash may end when it is interrupted while it starts one.
+    for running in [
+        "sh -c 'echo begun; exec sleep 1000'",
+        "echo begun; while :; do :; done",
+        "sh -c 'echo begun; exec cat'",
+    ] {
+        let events = started(&window, running).await;
+        assert_eq!(
+            ran(&window, "A=$A+; echo next $A").await.1,
+            ExecEnd::Exited(0),
+            "{running}"
+        );
+        assert_eq!(all(events).await.1, ExecEnd::Cancelled, "{running}");
+    }
+    assert_eq!(ran(&window, "echo $A").await, done("+++\n"));
+}
+
+#[tokio::test]
+async fn r2_076_all_of_a_stubborn_command_is_cancelled_and_jobs_stay() {
+    let window = window().await;
+    ran(&window, "sleep 1000 & JOB=$!").await;
+    let stubborn = "sh -c 'trap : INT; sleep 1000 & echo $!; while :; do wait; done'";
+    let mut events = window.exec(stubborn).await.unwrap();
+    let Some(ExecEvent::Output(child)) = events.next().await else {
+        panic!("no output");
+    };
+    let child = String::from_utf8(child.to_vec()).unwrap();
+    // One that has ended may wait for somebody to look at how.
+    let look = format!(
+        "grep -qs 'State:.[^Z]' /proc/{}/status; echo $?; kill -0 $JOB; echo $?",
+        child.trim()
+    );
+    assert_eq!(ran(&window, &look).await, done("1\n0\n"));
+    assert_eq!(all(events).await.1, ExecEnd::Cancelled);
+    ran(&window, "kill $JOB").await;
+}
+
+#[tokio::test]
+async fn a_shell_that_cannot_be_interrupted_is_replaced() {
+    let window = window().await;
+    let events = started(&window, "A=1; trap '' INT; echo begun; while :; do :; done").await;
+    assert_eq!(ran(&window, "echo \"[$A]\"").await, done("[]\n"));
+    assert_eq!(all(events).await.1, ExecEnd::Cancelled);
+}
+
+#[tokio::test]
+async fn a_command_that_waits_gives_way_to_a_later_one() {
+    let window = window().await;
+    let first = started(&window, "sh -c 'echo begun; exec sleep 1000'").await;
+    let second = window.exec("echo second").await.unwrap();
+    let third = window.exec("echo third").await.unwrap();
+    assert_eq!(all(first).await.1, ExecEnd::Cancelled);
+    // The second may have begun, but it has ended for the third.
+    let ended = all(second).await;
+    assert!(
+        ended == done("second\n") || ended.1 == ExecEnd::Cancelled,
+        "{ended:?}"
+    );
+    assert_eq!(all(third).await, done("third\n"));
+}
+
+#[tokio::test]
+async fn r2_073_an_unused_window_closes() {
+    let clock = Arc::new(Manual::default());
+    let window = window_at(clock.clone()).await;
+    assert_eq!(ran(&window, "echo").await.1, ExecEnd::Exited(0));
+    clock.advance(WINDOW_IDLE - Duration::from_secs(1));
+    assert_eq!(ran(&window, "echo").await.1, ExecEnd::Exited(0));
+    let events = started(&window, "sh -c 'echo begun; exec sleep 1000'").await;
+    // A running command keeps it.
+    clock.advance(WINDOW_IDLE * 2);
+    window.cancel().await;
+    assert_eq!(all(events).await.1, ExecEnd::Cancelled);
+    assert!(!window.state().closed);
+    clock.advance(WINDOW_IDLE);
+    let mut state = window.state.clone();
+    state.wait_for(|state| state.closed).await.unwrap();
+    assert!(window.exec("echo").await.is_none());
+}
+
+#[tokio::test]
+async fn the_end_of_the_shell_is_the_end_of_the_command() {
+    let window = window().await;
+    assert_eq!(
+        ran(&window, "echo last; exit 3").await,
+        ("last\nexit\n".to_owned(), ExecEnd::Exited(3))
+    );
+    let mut state = window.state.clone();
+    state.wait_for(|state| state.closed).await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_need_listen() {
+    let window = window().await;
+    drop(
+        window
+            .exec("seq 100000; echo done >/dev/null")
+            .await
+            .unwrap(),
+    );
+    // It has no room to wait for, so it ends by itself; or it is cancelled by the next.
+    assert_eq!(ran(&window, "echo next").await, done("next\n"));
+}
+
+#[tokio::test]
+async fn much_output_arrives_whole() {
+    let window = window().await;
+    let expected: String = (1..=20_000).map(|n| format!("{n}\n")).collect();
+    assert_eq!(ran(&window, "seq 20000").await, done(&expected));
+}
+
+#[tokio::test]
+async fn an_attached_terminal_sees_the_window() {
+    let window = window().await;
+    ran(&window, "echo one").await;
+    let mut attached = window.attach(0);
+    assert_eq!(attached.offset, 0);
+    let mut seen = Vec::new();
+    attached
+        .control
+        .input(Bytes::from_static(b"echo ty''ped\n"))
+        .await
+        .unwrap();
+    while !String::from_utf8_lossy(&seen).contains("typed\r\n") {
+        seen.extend(attached.output.next().await.unwrap());
+    }
+    let seen = String::from_utf8(seen).unwrap();
+    assert!(
+        seen.contains("echo one\r\none\r\n") && !seen.contains("__shoal"),
+        "{seen:?}"
+    );
+    // What a person has left there does not disturb.
+    attached
+        .control
+        .input(Bytes::from_static(b"cat\nhalf a li"))
+        .await
+        .unwrap();
+    assert_eq!(ran(&window, "echo two").await, done("two\n"));
+    drop(window);
+    drop(attached.control);
+    // The window closes with its last user, and the terminal ends.
+    while attached.output.next().await.is_some() {}
+}
