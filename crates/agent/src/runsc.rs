@@ -83,7 +83,7 @@ impl Runsc {
     pub(crate) async fn usage(&self, sandbox: &str) -> Result<u64, Unsaved> {
         let told = self.call("usage", [OsStr::new(sandbox)], CALL).await?;
         let read: Result<serde_json::Value, _> = serde_json::from_str(&told);
-        let total = read.ok().and_then(|read| read.get("total")?.as_u64());
+        let total = read.ok().and_then(|read| read.get("Total")?.as_u64());
         total.ok_or_else(|| Unsaved::Runsc {
             command: "usage",
             why: format!("it says {told:?}"),

@@ -69,7 +69,10 @@ pub(super) fn lost(
     let (since, limit): (Option<Timestamp>, _) = match phase {
         Some(CheckpointPhase::Creating) => (began().or(created), DONE_WITHIN),
         Some(CheckpointPhase::Pending) => (created, TAKEN_WITHIN),
-        _ => return None,
+        _ => {
+            let deleted = checkpoint.metadata.deletion_timestamp.as_ref();
+            (deleted.map(|deleted| deleted.0), TAKEN_WITHIN)
+        }
     };
     (now.duration_since(since?) > limit).then(|| {
         format!(
@@ -87,10 +90,12 @@ mod tests {
 
     const CREATED: &str = "2026-01-02T03:00:00Z";
 
+    const DELETED: &str = "2026-01-03T03:00:00Z";
+
     fn lost_at(phase: &str, node: Value, now: &str) -> Option<String> {
         let checkpoint: Checkpoint = serde_json::from_value(json!({
             "metadata": {
-                "name": "c", "creationTimestamp": CREATED, "annotations": {"shoal.dev/begun": "2026-01-02T03:09:00Z"},
+                "name": "c", "creationTimestamp": CREATED, "deletionTimestamp": DELETED, "annotations": {"shoal.dev/begun": "2026-01-02T03:09:00Z"},
             },
             "spec": {}, "status": {"phase": phase},
         }))
@@ -133,6 +138,8 @@ mod tests {
         );
         assert_eq!(at("Creating", "2026-01-02T04:08:00Z"), None);
         assert!(at("Creating", "2026-01-02T04:10:00Z").is_some());
-        assert_eq!(at("Succeeded", "2027-01-02T03:11:00Z"), None);
+        // Its files are deleted within that time, or later by themselves.
+        assert_eq!(at("Succeeded", "2026-01-03T03:09:00Z"), None);
+        assert!(at("Succeeded", "2026-01-03T03:11:00Z").is_some());
     }
 }
