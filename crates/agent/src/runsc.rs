@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use crate::failure::Unsaved;
-use crate::source::Source;
 
 /// containerd's namespace of Kubernetes.
 const NAMESPACE: &str = "k8s.io";
@@ -46,15 +45,11 @@ impl Runsc {
         self.call("checkpoint", words, SAVE).await.map(drop)
     }
 
-    /// Saves what the containers of a pod have written.
-    pub(crate) async fn save_files(&self, source: &Source, into: &Path) -> Result<(), Unsaved> {
+    /// Saves what the containers of a sandbox have written to their roots and volumes.
+    pub(crate) async fn save_files(&self, sandbox: &str, into: &Path) -> Result<(), Unsaved> {
         let image = option("--image-path=", into);
-        let ids = source.ids.iter().map(|id| format!("--path={id}:/"));
-        let paths: Vec<String> = ids.collect();
-        let words = [OsStr::new("--leave-running"), &*image]
-            .into_iter()
-            .chain(paths.iter().map(OsStr::new))
-            .chain([OsStr::new(&source.sandbox)]);
+        let flags = ["--leave-running", "--path=/", "--path=all-tmpfs"].map(OsStr::new);
+        let words = flags.into_iter().chain([&*image, OsStr::new(sandbox)]);
         self.call("fscheckpoint", words, SAVE).await.map(drop)
     }
 

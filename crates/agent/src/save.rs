@@ -97,7 +97,11 @@ impl Agent {
                     .checkpoint(&source.sandbox, staged.path())
                     .await?
             }
-            Contents::Files => self.runsc.save_files(source, staged.path()).await?,
+            Contents::Files => {
+                self.runsc
+                    .save_files(&source.sandbox, staged.path())
+                    .await?
+            }
         }
         let pod = self.cluster.pod(&source.namespace, &source.pod).await?;
         source.check_same(pod.as_ref())?;
@@ -130,6 +134,10 @@ impl Agent {
     async fn end(&self, source: &Source, key: &Key) -> Result<(), SaveError> {
         let staged = self.store.stage(key)?;
         self.runsc.end(&source.sandbox, staged.path()).await?;
+        // Its processes are stopped. They have been killed, so none of them goes on.
+        if let Err(error) = self.runsc.resume(&source.sandbox).await {
+            tracing::debug!(%error, "the pod has ended already");
+        }
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use shoal_checkpoint::{
     Candidate, CheckpointId, ContainerRecord, Contents, RESTORE_FROM, Records, Restore, STORE,
@@ -143,15 +143,14 @@ fn container_record(
 /// The name under which the sandbox's own container is remembered. No container of a pod has it.
 pub(crate) const PAUSE: &str = "_sandbox";
 
-/// The flag that gives a container its saved files, where no memory was saved.
+/// The flag that gives a sandbox the saved files of its containers, where no memory was saved.
 fn files_of(sandbox: &SandboxRecord, container: &ContainerRecord) -> Vec<OsString> {
     let restore = sandbox.restore.as_ref();
     let restore = restore.filter(|restore| restore.contents == Contents::Files);
-    let (Some(restore), Some(_), true) = (restore, &container.name, container.restores) else {
+    let (Some(restore), None) = (restore, &container.name) else {
         return Vec::new();
     };
-    let path: PathBuf = restore.directory.clone();
     let mut flag = OsString::from("--fs-restore-image-path=");
-    flag.push(path);
+    flag.push(&restore.directory);
     vec![flag]
 }
