@@ -66,10 +66,11 @@ impl Agent {
     async fn complete(&self, checkpoint: &Checkpoint) -> Result<(), Failure> {
         let name = checkpoint.name_any();
         match self.save(checkpoint).await {
-            Ok(saved) => {
-                tracing::info!(checkpoint = %name, id = %saved.id, "saved");
-                let source = saved.source.as_ref();
-                self.cluster.succeed(checkpoint, &saved.id, source).await?;
+            Ok(id) => {
+                tracing::info!(checkpoint = %name, %id, "saved");
+                let namespace = checkpoint.namespace().unwrap_or_default();
+                let manifest = self.store.manifest(&namespace, &id)?;
+                self.cluster.succeed(checkpoint, &id, &manifest).await?;
             }
             Err(SaveError::Unsaved(why)) => {
                 tracing::warn!(checkpoint = %name, error = %why, "not saved");
@@ -82,6 +83,8 @@ impl Agent {
 
     async fn remove(&self, checkpoint: &Checkpoint) -> Result<(), Failure> {
         let namespace = checkpoint.namespace().unwrap_or_default();
+        // A pod that was stopped to be saved goes on when that failed.
+        self.let_go(checkpoint).await?;
         if let Some(Ok(key)) = checkpoint.uid().map(|uid| Key::of_uid(&uid)) {
             let store = self.store.clone();
             tokio::task::spawn_blocking(move || store.remove(&namespace, &key)).await??;

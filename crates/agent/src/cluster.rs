@@ -5,11 +5,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
-use shoal_checkpoint::CheckpointId;
+use shoal_checkpoint::{CheckpointId, Manifest};
 use shoal_crds::kruise::names::{annotation, finalizer, label, label_value};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
-
-use crate::source::Source;
 
 const MANAGER: &str = "shoal-node";
 
@@ -69,12 +67,17 @@ impl Cluster {
         &self,
         checkpoint: &Checkpoint,
         id: &CheckpointId,
-        source: Option<&Source>,
+        manifest: &Manifest,
     ) -> kube::Result<()> {
-        let mut marks = json!({"labels": {label::CHECKPOINT_ID: id.to_string()}});
-        if let Some(told) = source.and_then(|source| serde_json::to_string(&source.told()).ok()) {
-            marks["annotations"] = json!({annotation::CHECKPOINT_SOURCE: told});
-        }
+        let containers = manifest.containers.iter();
+        let containers: Vec<&str> = containers.map(|one| one.name.as_str()).collect();
+        let source = json!({
+            "containers": containers, "serviceAccountToken": manifest.service_account_token,
+        });
+        let marks = json!({
+            "labels": {label::CHECKPOINT_ID: id.to_string()},
+            "annotations": {annotation::CHECKPOINT_SOURCE: source.to_string()},
+        });
         let marked = self.patch(checkpoint, marks).await?;
         let more = json!({"checkpointId": id.to_string()});
         self.status(&marked, CheckpointPhase::Succeeded, "", more)

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 use shoal_checkpoint::{CheckpointId, Contents, Key, Manifest, StoreError, features, file_digest};
-use shoal_crds::kruise::Checkpoint;
 use shoal_crds::kruise::names::content;
+use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
 
 use crate::agent::Agent;
 use crate::failure::{Failure, SaveError, Unsaved};
@@ -14,16 +14,9 @@ use crate::source::Source;
 /// What a save needs beside what the sandbox has in memory: tables of the kernel, and of the pages.
 const OVERHEAD: u64 = 16 << 20;
 
-/// What was saved.
-pub(crate) struct Saved {
-    pub(crate) id: CheckpointId,
-    /// The pod; none if it had been saved before, and has ended since.
-    pub(crate) source: Option<Source>,
-}
-
 impl Agent {
     /// Saves the pod of a checkpoint, unless that was done before, and ends it if it is to be ended.
-    pub(crate) async fn save(&self, checkpoint: &Checkpoint) -> Result<Saved, SaveError> {
+    pub(crate) async fn save(&self, checkpoint: &Checkpoint) -> Result<CheckpointId, SaveError> {
         let namespace = checkpoint.metadata.namespace.clone().unwrap_or_default();
         let uid = checkpoint.metadata.uid.as_deref().unwrap_or_default();
         let key = Key::of_uid(uid).map_err(|_| Unsaved::Uid)?;
@@ -35,23 +28,18 @@ impl Agent {
             source.and_then(|pod| Source::of(pod, &self.node, &self.records, keeps_running));
         if let Some(id) = self.store.find(&namespace, &key)? {
             // A process before this one saved it.
-            let source = source.ok();
-            if let Some(source) = source.as_ref().filter(|_| !keeps_running) {
-                self.end(source, &key).await?;
+            if let Some(source) = source.ok().filter(|_| !keeps_running) {
+                self.end(&source, &key).await?;
             }
-            return Ok(Saved { id, source });
+            return Ok(id);
         }
         let source = source?;
         let contents = contents(checkpoint);
-        let id = if keeps_running {
-            self.write(&source, &key, contents).await?
+        if keeps_running {
+            self.write(&source, &key, contents).await
         } else {
-            self.write_and_end(&source, &key, contents).await?
-        };
-        Ok(Saved {
-            id,
-            source: Some(source),
-        })
+            self.write_and_end(&source, &key, contents).await
+        }
     }
 
     /// Nothing that the pod does after the save is lost: it does nothing between the save and its end.
@@ -73,6 +61,26 @@ impl Agent {
         }
         self.end(source, key).await?;
         written
+    }
+
+    /// Lets a pod go on that was stopped for a checkpoint which failed.
+    pub(crate) async fn let_go(&self, checkpoint: &Checkpoint) -> Result<(), Failure> {
+        let status = checkpoint.status.as_ref();
+        let failed = status.and_then(|status| status.phase) == Some(CheckpointPhase::Failed);
+        let (true, Some(false), Some(name)) =
+            (failed, checkpoint.spec.keep_running, checkpoint.spec.pod())
+        else {
+            return Ok(());
+        };
+        let namespace = checkpoint.metadata.namespace.clone().unwrap_or_default();
+        let pod = self.cluster.pod(&namespace, name).await?;
+        let source = pod.map(|pod| Source::of(&pod, &self.node, &self.records, false));
+        if let Some(Ok(source)) = source
+            && let Err(error) = self.runsc.resume(&source.sandbox).await
+        {
+            tracing::debug!(%error, "the pod was not stopped");
+        }
+        Ok(())
     }
 
     async fn write(
@@ -163,5 +171,6 @@ fn manifest(source: &Source, contents: Contents) -> Result<Manifest, StoreError>
     manifest.features = features(&cpuinfo);
     manifest.containers.clone_from(&source.containers);
     manifest.volumes.clone_from(&source.record.volumes);
+    manifest.service_account_token = source.token;
     Ok(manifest)
 }

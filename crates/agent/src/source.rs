@@ -26,14 +26,6 @@ pub(crate) struct Source {
     pub(crate) token: bool,
 }
 
-/// What a clone must have in common with it, for the operator.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Told<'a> {
-    containers: Vec<&'a str>,
-    service_account_token: bool,
-}
-
 impl Source {
     /// Looks at a pod, and at what the runtime wrote down when it started it.
     pub(crate) fn of(
@@ -99,13 +91,6 @@ impl Source {
         match now.iter().find(|(_, id, _)| !self.ids.contains(id)) {
             Some((name, _, _)) => Err(Unsaved::Ended(name.clone())),
             None => Ok(()),
-        }
-    }
-
-    pub(crate) fn told(&self) -> Told<'_> {
-        Told {
-            containers: self.containers.iter().map(|one| &*one.name).collect(),
-            service_account_token: self.token,
         }
     }
 }

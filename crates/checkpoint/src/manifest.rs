@@ -63,6 +63,8 @@ pub struct Manifest {
     pub containers: Vec<SavedContainer>,
     /// The volumes that it contains.
     pub volumes: BTreeSet<String>,
+    /// Whether its containers have the token of a service account, which is a mount that a clone must have, too.
+    pub service_account_token: bool,
     /// The files.
     pub files: Vec<SavedFile>,
 }
@@ -133,6 +135,7 @@ impl Manifest {
             features: BTreeSet::new(),
             containers: Vec::new(),
             volumes: BTreeSet::new(),
+            service_account_token: false,
             files: Vec::new(),
         }
     }

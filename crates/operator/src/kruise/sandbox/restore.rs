@@ -79,7 +79,8 @@ pub(super) fn apply(pod: &mut Value, origin: &Origin) -> Result<(), String> {
         .iter()
         .map(String::as_str)
         .collect();
-    (names.sort_unstable(), saved.sort_unstable());
+    names.sort_unstable();
+    saved.sort_unstable();
     if names != saved {
         return Err(format!(
             "the checkpoint has the containers {}, and the template {}: they must be the same",
