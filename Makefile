@@ -3,6 +3,7 @@
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
+RUNSC := target/$(TARGET)/envd/shoal-runsc
 
 # Install missing tools, build, create the template `base`, and serve.
 run:
@@ -10,15 +11,15 @@ run:
 	$(MAKE) build
 	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal serve $(ARGS)
 
-# The program, and the daemon for sandboxes beside it.
+# The program, and beside it the daemon for sandboxes and the wrapper around runsc.
 build: envd
 	cargo build --release --locked -p shoal-server
-	install -m 755 $(ENVD) target/release/shoal-envd
+	install -m 755 $(ENVD) $(RUNSC) target/release
 
-# The daemon. Static, because it runs in every image.
+# The daemon, and the wrapper around runsc. Static, because they run in every image and on every node.
 envd:
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
-		-p shoal-envd --target $(TARGET)
+		-p shoal-envd -p shoal-runsc --target $(TARGET)
 
 # The operator's image, as an OCI archive: target/image/shoal.tar.
 image: build

@@ -142,7 +142,8 @@ def suites() -> list[Suite]:
     # They disturb the operator, and wait until it has recovered.
     storms = [f"conformance/cluster/test_operator_{name}.py" for name in ("storm", "model")]
     # A machine has one real node at a time.
-    node = [f"conformance/cluster/test_{name}.py" for name in ("cluster", "install", "router", "sdk", "shoal_cluster")]
+    modules = ("cluster", "install", "checkpoints_node", "router", "sdk", "shoal_cluster")
+    node = [f"conformance/cluster/test_{name}.py" for name in modules]
     others = [f"--ignore={path}" for path in (*storms, *node)]
     found = [
         # They wait: for packages, and for a compiler that began while the server was compiled.

@@ -113,8 +113,8 @@ def parents(names: list[str]) -> dict[str, int]:
 
 
 def write_shoal(program: Path, path: Path, name: str = "") -> str:
-    """Writes the image of `shoal` for a user without rights: the program, the libraries that it needs, and the daemon
-    beside it. Its name."""
+    """Writes the image of `shoal` for a user without rights: the program, the libraries that it needs, and the
+    static programs beside it. Its name."""
     if not name:
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
         name = f"shoal.invalid/shoal:{version.split()[1]}"
@@ -123,10 +123,10 @@ def write_shoal(program: Path, path: Path, name: str = "") -> str:
         "etc/group": (f"shoal:x:{USER}:\n".encode(), 0o644),
         "usr/bin/shoal": (program.read_bytes(), 0o755),
     }
-    daemon = program.with_name("shoal-envd")
-    if daemon.exists():
-        # For pods whose image does not have it. It is static.
-        files["shoal-envd"] = (daemon.read_bytes(), 0o755)
+    # For pods whose image does not have the daemon, and for nodes. Both are static.
+    for beside in map(program.with_name, ("shoal-envd", "shoal-runsc")):
+        if beside.exists():
+            files[beside.name] = (beside.read_bytes(), 0o755)
     for library in libraries(program):
         files[str(library).lstrip("/")] = (library.read_bytes(), 0o755)
     layer = Layer(directories={**parents(list(files)), "tmp": 0o1777}, files=files)

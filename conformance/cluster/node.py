@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ..installation import wait_until
+from ..installation import program, wait_until
 from . import binaries, images
 from .control_plane import API_SERVICE, ControlPlane
 
@@ -29,6 +29,8 @@ OWN = {
     "/run/containerd": "containerd/run",
     "/var/lib/kubelet": "kubelet/root",
     "/var/lib/shoal/checkpoints": "checkpoints",
+    "/usr/local/lib/shoal": "runtime",
+    "/run/shoal-runsc": "runsc",
     "/var/log/pods": "pods",
 }
 
@@ -95,6 +97,13 @@ class Node:
         ))
         (self.directory / "containerd/run/runsc").mkdir()
         (self.directory / "containerd/run/runsc/config.toml").write_text(RUNSC.format(runsc=runsc))
+        # The handler of pods that can be saved, as docs/kubernetes-checkpoints.md installs it.
+        settings = 'root = "/run/shoal-runsc"\n' + RUNSC.format(runsc="/usr/local/lib/shoal/shoal-runsc")
+        (self.directory / "containerd/run/runsc/shoal.toml").write_text(settings)
+        shutil.copy(runsc, self.directory / "runtime/runsc")
+        wrapper = program().with_name("shoal-runsc")
+        if wrapper.exists():
+            shutil.copy(wrapper, self.directory / "runtime")
         ranges = {"type": "host-local", "ranges": [[{"subnet": PODS}]], "dataDir": f"{self.directory}/cni-addresses"}
         network = {"type": "ptp", "ipMasq": False, "ipam": ranges | {"routes": [{"dst": "0.0.0.0/0"}]}}
         (self.directory / "cni/10-shoal.conflist").write_text(
@@ -228,6 +237,14 @@ pod_annotations = ["dev.gvisor.*", "shoal.dev/*"]
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runsc.options]
 TypeUrl = "io.containerd.runsc.v1.options"
 ConfigPath = "/run/containerd/runsc/config.toml"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.shoal]
+runtime_type = "io.containerd.runsc.v1"
+pod_annotations = ["dev.gvisor.*", "shoal.dev/*"]
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.shoal.options]
+TypeUrl = "io.containerd.runsc.v1.options"
+ConfigPath = "/run/containerd/runsc/shoal.toml"
 """
 
 RUNSC = """\

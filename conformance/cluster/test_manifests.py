@@ -48,6 +48,7 @@ api:
   logLevel: debug
   extraArgs: [--set=gateway.connections=100]
   serviceAccount: {name: another-api}
+node: {enabled: true, parallel: 4, logLevel: debug, nodeSelector: {kubernetes.io/os: linux}, tolerations: [{operator: Exists}]}
 serviceAccount: {name: other, annotations: {example.org/role: shoal}}
 metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}}}
 networkPolicy: {metricsFrom: [{namespaceSelector: {}}], routerFrom: [{podSelector: {}}], apiFrom: [{podSelector: {}}], apiServerPorts: [16443]}
@@ -109,6 +110,7 @@ def test_helm_finds_no_fault_with_the_chart(otherwise):
     ("router.tokenSecret=some,router.allowUnauthenticated=true", "exclude each other"),
     ("api.team=Agents", "team"), ("api.maxTimeout=forever", "maxTimeout"), ("api.domain=-.org", "domain"),
     ("api.ingress.enabled=true", "api.domain is required"), ("api.replica=3", "replica"),
+    ("node.storeSize=much", "storeSize"), ("node.namespaceShare=101", "namespaceShare"), ("node.paths.state=run", "state"),
     ("api.httpRoute.enabled=true,api.domain=example.org", "parentRefs is required"),
 ])
 def test_wrong_values_are_refused(value, told):
@@ -141,6 +143,20 @@ def test_the_program_knows_the_flags(otherwise, tmp_path):
             elsewhere = [one.replace("/etc/shoal/api", str(tls)).replace("/tmp/shoal", str(tmp_path)) for one in elsewhere]
             ran = subprocess.run([program(), *elsewhere], env=environment, capture_output=True, text=True, timeout=60)
             assert re.match("shoal: (no cluster is configured|cannot find the cluster)", ran.stderr), ran.stderr
+
+
+def test_the_program_knows_the_flags_of_the_node(otherwise, tmp_path):
+    daemons = of_kind(manifests.rendered("--values", otherwise), "DaemonSet")
+    assert len(daemons) == 1 and not of_kind(manifests.rendered(), "DaemonSet")
+    pod = daemons[0]["spec"]["template"]["spec"]
+    container, = pod["containers"]
+    environment = {"KUBECONFIG": str(tmp_path / "missing"), "PATH": os.environ["PATH"], "NODE_NAME": "node"}
+    ran = subprocess.run([program(), *container["args"]], env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.stderr.startswith("shoal: no cluster is configured"), ran.stderr
+    # It sees three directories of the node, and nothing else of it.
+    assert len(pod["volumes"]) == 3 and not {"hostPID", "hostNetwork", "hostIPC"} & pod.keys()
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not container["securityContext"].get("privileged")
 
 
 def test_selectors_find_the_pods_of_one_program(otherwise):

@@ -14,6 +14,7 @@ mod export_key;
 mod in_cluster;
 mod listen;
 mod memory;
+mod node;
 mod operator;
 mod privilege;
 mod progress;
@@ -82,6 +83,8 @@ enum Command {
     Operator(Box<shoal_operator::OperatorArgs>),
     /// Route requests to the Kubernetes sandboxes of agents.x-k8s.io.
     Router(Box<router::RouterArgs>),
+    /// Save and keep the pods of this Kubernetes node.
+    Node(shoal_agent::NodeArgs),
     /// Print the Kubernetes custom resource definitions of agents.x-k8s.io, as YAML.
     Crds(crds::CrdsArgs),
     #[command(flatten)]
@@ -142,6 +145,7 @@ fn main() -> ExitCode {
         }
         Command::Operator(args) => operator::run(*args),
         Command::Router(args) => router::run(&args),
+        Command::Node(args) => node::run(args),
         Command::Crds(args) => crds::print(&args),
         Command::Version => {
             println!("shoal {}", env!("CARGO_PKG_VERSION"));

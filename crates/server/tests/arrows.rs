@@ -8,7 +8,9 @@ use std::path::Path;
 /// What each crate may use of ours. A new arrow is a decision: it comes with a reason in
 /// ARCHITECTURE.md.
 const ARROWS: &[(&str, &[&str])] = &[
+    ("agent", &["checkpoint", "crds"]),
     ("api", &["core", "protocol"]),
+    ("checkpoint", &[]),
     ("cli", &["core", "crds", "protocol"]),
     ("cluster", &["core", "crds", "protocol", "tasks"]),
     ("core", &[]),
@@ -19,14 +21,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("images", &["core", "node"]),
     ("node", &["core"]),
     ("oci", &["core", "images", "node"]),
-    ("operator", &["crds", "protocol", "tasks"]),
+    ("operator", &["checkpoint", "crds", "protocol", "tasks"]),
     ("protocol", &["core"]),
     ("router", &["core", "gateway"]),
+    ("runsc", &["checkpoint"]),
     (
         "server",
         &[
-            "api", "cli", "cluster", "core", "crds", "engine", "gateway", "images", "node", "oci",
-            "operator", "router", "tasks",
+            "agent", "api", "cli", "cluster", "core", "crds", "engine", "gateway", "images",
+            "node", "oci", "operator", "router", "tasks",
         ],
     ),
     ("sessions", &["core"]),
@@ -42,6 +45,8 @@ const BANNED: &[(&str, &[&str])] = &[
     ("engine", &["axum", "kube", "oci-spec", "rtnetlink"]),
     // Drivers without an OCI runtime use it: no bundles, no registries.
     ("node", &["oci-spec", "reqwest", "tar"]),
+    // It runs at each step of each container.
+    ("runsc", &["tokio", "hyper", "kube", "clap"]),
     // It is in every sandbox, in memory each time.
     ("envd", &["reqwest", "rusqlite", "axum", "clap"]),
 ];

@@ -10,6 +10,8 @@ pub const VERSION: &str = "v1alpha1";
 pub const PREFIX: &str = "agents.kruise.io/";
 /// The prefix of keys that belong to the E2B API.
 pub const E2B_PREFIX: &str = "e2b.agents.kruise.io/";
+/// The prefix of keys that the runtime of pods obeys, and of keys between operator and nodes.
+pub const SHOAL_PREFIX: &str = "shoal.dev/";
 
 /// Labels.
 pub mod label {
@@ -39,6 +41,8 @@ pub mod label {
     pub const CHECKPOINT_TYPE: &str = "agents.kruise.io/checkpoint-type";
     /// The ID of a checkpoint.
     pub const CHECKPOINT_ID: &str = "agents.kruise.io/checkpoint-id";
+    /// The node of a checkpoint's pod.
+    pub const CHECKPOINT_NODE: &str = "shoal.dev/node";
     /// The creator of a pod: `sandbox` or `external`. Also an annotation.
     pub const CREATED_BY: &str = "agents.kruise.io/created-by";
     /// The ID of the API key that owns the object. Also an annotation.
@@ -59,6 +63,10 @@ pub mod annotation {
     pub const CLAIM_TIMESTAMP: &str = "agents.kruise.io/claim-timestamp";
     /// The ID of the checkpoint that the sandbox is a clone of.
     pub const RESTORE_FROM: &str = "agents.kruise.io/restore-from";
+    /// When an executor began with a checkpoint, in RFC 3339.
+    pub const CHECKPOINT_BEGUN: &str = "shoal.dev/begun";
+    /// What a clone must have in common with the pod of a checkpoint, as JSON.
+    pub const CHECKPOINT_SOURCE: &str = "shoal.dev/source";
     /// The variables and token of the runtime's initialization, as JSON.
     pub const INIT_RUNTIME_REQUEST: &str = "agents.kruise.io/init-runtime-request";
     /// The ID of the sandbox, on its checkpoints and traffic policies.
@@ -125,6 +133,8 @@ pub mod finalizer {
     pub const SANDBOX: &str = "agents.kruise.io/sandbox";
     /// Of a checkpoint that an executor works on.
     pub const CHECKPOINT: &str = "agents.kruise.io/checkpoint";
+    /// Of a checkpoint that has files on a node.
+    pub const CHECKPOINT_FILES: &str = "shoal.dev/checkpoint-files";
     /// Of a commit.
     pub const COMMIT: &str = "agents.kruise.io/commit";
     /// Of a SandboxUpdateOps, which removes its marks from sandboxes first.
@@ -261,7 +271,9 @@ pub mod content {
 /// Whether a label or annotation key belongs to the controllers or to the E2B API.
 #[must_use]
 pub fn is_reserved(key: &str) -> bool {
-    key.starts_with(PREFIX) || key.starts_with(E2B_PREFIX)
+    [PREFIX, E2B_PREFIX, SHOAL_PREFIX]
+        .iter()
+        .any(|prefix| key.starts_with(prefix))
 }
 
 /// Whether a text can be the key of a label or annotation: a name, behind a domain and a slash or not.

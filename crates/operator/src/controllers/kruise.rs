@@ -237,6 +237,7 @@ impl Controllers {
             sandboxes: caches.sandboxes.clone(),
             templates: caches.templates.clone(),
             pods: caches.pods.clone(),
+            checkpoints: caches.checkpoints.clone(),
             injection: RuntimeInjection {
                 always: args.inject_runtime == InjectRuntime::Always,
                 image: args.runtime_image.clone(),

@@ -1,6 +1,7 @@
 //! The controller of `Checkpoint`: accepts, describes pods, protects what an executor works on, and expires. Memory and
 //! files are kept by an executor, which sets the phases from `Creating` on.
 
+mod attend;
 mod delta;
 mod plan;
 
@@ -9,17 +10,23 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
-use serde_json::json;
-use shoal_crds::kruise::names::finalizer;
+use serde_json::{Value, json};
+use shoal_crds::kruise::names::{finalizer, label, label_value};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase, CheckpointStatus, Sandbox, SandboxTemplate};
 use shoal_crds::parts::PodTemplate;
 
+use self::attend::Node;
 use self::plan::Next;
 use super::{Pod, write};
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, is_missing};
+
+/// How often the node of a checkpoint is looked at.
+const ATTEND: Duration = Duration::from_secs(30);
 
 /// The group of the checkpoints of a namespace.
 pub(crate) fn checkpoint_group(checkpoint: &Checkpoint) -> Option<String> {
@@ -59,7 +66,8 @@ impl CheckpointController {
                 let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
                 return Ok(Action::requeue(wait));
             }
-            Next::Protect => self.protect(&checkpoint).await?,
+            Next::Protect(node) => self.protect(&checkpoint, &node).await?,
+            Next::Attend => return self.attend(&checkpoint, now).await,
             Next::Release => self.release(&checkpoint).await?,
             Next::Phase(phase, message) => {
                 let status = CheckpointStatus {
@@ -131,28 +139,77 @@ impl CheckpointController {
         Ok(())
     }
 
-    async fn protect(&self, checkpoint: &Checkpoint) -> Result<(), Failure> {
+    /// Accepts a checkpoint: nobody but the agent of its node works on it from now on.
+    async fn protect(&self, checkpoint: &Checkpoint, node: &str) -> Result<(), Failure> {
         let mut finalizers = checkpoint.metadata.finalizers.clone().unwrap_or_default();
         finalizers.push(finalizer::CHECKPOINT.to_owned());
-        self.finalize(checkpoint, finalizers).await
+        let change = json!({
+            "finalizers": finalizers,
+            "labels": {label::CHECKPOINT_NODE: label_value(node)},
+            "annotations": {label::CHECKPOINT_NODE: node},
+        });
+        self.change(checkpoint, change).await
+    }
+
+    /// Gives up a checkpoint that nobody works on any more.
+    async fn attend(&self, checkpoint: &Checkpoint, now: Timestamp) -> Result<Action, Failure> {
+        let annotations = checkpoint.metadata.annotations.as_ref();
+        let node = annotations.and_then(|annotations| annotations.get(label::CHECKPOINT_NODE));
+        let Some(name) = node else {
+            return Ok(Action::await_change());
+        };
+        let node = self.node(name).await?;
+        let Some(why) = attend::lost(checkpoint, name, node.as_ref(), now) else {
+            return Ok(Action::requeue(ATTEND));
+        };
+        let phase = checkpoint.status.as_ref().and_then(|status| status.phase);
+        let working = matches!(
+            phase,
+            Some(CheckpointPhase::Pending | CheckpointPhase::Creating)
+        );
+        if working {
+            let status = CheckpointStatus {
+                phase: Some(CheckpointPhase::Failed),
+                message: why,
+                ..CheckpointStatus::default()
+            };
+            self.write(checkpoint, status).await?;
+        } else {
+            // The agent deletes files that nobody knows when the node is back.
+            self.finalize(checkpoint, finalizer::CHECKPOINT_FILES)
+                .await?;
+        }
+        Ok(Action::await_change())
+    }
+
+    async fn node(&self, name: &str) -> Result<Option<Node>, Failure> {
+        let nodes = kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.cluster.client.clone(), &nodes);
+        match api.get_opt(name).await? {
+            Some(found) => Ok(Some(serde_json::from_value(found.data)?)),
+            None => Ok(None),
+        }
     }
 
     async fn release(&self, checkpoint: &Checkpoint) -> Result<(), Failure> {
-        let mut finalizers = checkpoint.metadata.finalizers.clone().unwrap_or_default();
-        finalizers.retain(|known| known != finalizer::CHECKPOINT);
-        self.finalize(checkpoint, finalizers).await
+        self.finalize(checkpoint, finalizer::CHECKPOINT).await
     }
 
-    async fn finalize(
-        &self,
-        checkpoint: &Checkpoint,
-        finalizers: Vec<String>,
-    ) -> Result<(), Failure> {
+    /// Removes a finalizer.
+    async fn finalize(&self, checkpoint: &Checkpoint, done: &str) -> Result<(), Failure> {
+        let mut finalizers = checkpoint.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|known| known != done);
+        self.change(checkpoint, json!({"finalizers": finalizers}))
+            .await
+    }
+
+    /// Changes the metadata, if nobody else did meanwhile.
+    async fn change(&self, checkpoint: &Checkpoint, mut change: Value) -> Result<(), Failure> {
         let (namespace, name) = key(checkpoint);
         let meta = &checkpoint.metadata;
-        let patch = json!({"metadata": {
-            "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers,
-        }});
+        change["uid"] = json!(meta.uid);
+        change["resourceVersion"] = json!(meta.resource_version);
+        let patch = json!({"metadata": change});
         match self.cluster.patch(&namespace, &name, &patch).await {
             Ok(patched) => drop(self.checkpoints.learn(patched)),
             Err(error) if is_missing(&error) => {}

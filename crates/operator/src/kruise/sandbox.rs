@@ -7,6 +7,7 @@ mod inplace;
 mod phase;
 mod pod;
 mod recycle;
+mod restore;
 mod runtime;
 mod timers;
 
@@ -17,7 +18,9 @@ use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 use shoal_crds::kruise::names::{annotation, condition, finalizer, reason};
-use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus, SandboxTemplate, revision};
+use shoal_crds::kruise::{
+    Checkpoint, Sandbox, SandboxPhase, SandboxStatus, SandboxTemplate, revision,
+};
 
 pub(crate) use self::phase::NO_EXECUTOR_FOR_UPGRADES as NO_EXECUTOR;
 use self::phase::{Input, Next};
@@ -42,6 +45,7 @@ pub(crate) struct SandboxController {
     pub(crate) sandboxes: Arc<Cache<Sandbox>>,
     pub(crate) templates: Arc<Cache<SandboxTemplate>>,
     pub(crate) pods: Arc<Cache<Pod>>,
+    pub(crate) checkpoints: Arc<Cache<Checkpoint>>,
     pub(crate) injection: RuntimeInjection,
     /// Whether resources of running pods change.
     pub(crate) resizes: bool,

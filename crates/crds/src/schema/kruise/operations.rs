@@ -10,6 +10,13 @@ use super::parts::{
 };
 
 pub(super) fn checkpoint() -> Kind {
+    let fixed = [
+        "podName",
+        "sandboxName",
+        "keepRunning",
+        "persistentContents",
+    ]
+    .map(fixed_field);
     let version = Version {
         spec: json!({
             "type": "object",
@@ -20,6 +27,8 @@ pub(super) fn checkpoint() -> Kind {
                 "persistentContents": atomic_strings(),
                 "ttlAfterFinished": string(),
             },
+            // What is saved is what was asked for when it was accepted. The time to live may change.
+            "x-kubernetes-validations": fixed,
         }),
         status: Some(json!({
             "type": "object",
@@ -36,6 +45,16 @@ pub(super) fn checkpoint() -> Kind {
         scale: false,
     };
     kind("Checkpoint", "checkpoints", "checkpoint", "cp", version)
+}
+
+/// A field that may be absent, and never changes.
+fn fixed_field(field: &str) -> Value {
+    json!({
+        "rule": format!(
+            "has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+        ),
+        "message": format!("{field} is immutable"),
+    })
 }
 
 pub(super) fn commit() -> Kind {

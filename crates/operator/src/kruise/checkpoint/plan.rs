@@ -19,8 +19,10 @@ pub(super) enum Next {
     Nothing,
     /// Nothing until this time.
     Until(Timestamp),
-    /// The finalizer, before anything works on it.
-    Protect,
+    /// The finalizer and the node, before anything works on it.
+    Protect(String),
+    /// Nothing, while its node lives.
+    Attend,
     /// A new phase.
     Phase(CheckpointPhase, String),
     /// The difference between the pod and its template: it keeps no more.
@@ -40,15 +42,18 @@ pub(super) fn next(
 ) -> Next {
     let phase = phase(checkpoint);
     if checkpoint.metadata.deletion_timestamp.is_some() {
-        // A checkpoint that is being written is not aborted.
-        return match (is_protected(checkpoint), phase) {
-            (true, Some(CheckpointPhase::Creating)) | (false, _) => Next::Nothing,
-            (true, _) => Next::Release,
+        return match phase {
+            // A checkpoint that is being written is not aborted.
+            Some(CheckpointPhase::Creating) => Next::Attend,
+            _ if is_protected(checkpoint) => Next::Release,
+            _ if has_files(checkpoint) => Next::Attend,
+            _ => Next::Nothing,
         };
     }
     match phase {
         Some(phase) if phase.is_finished() => expiry(checkpoint, now),
         None | Some(CheckpointPhase::Pending) => begin(checkpoint, pod, others),
+        Some(CheckpointPhase::Creating) => Next::Attend,
         Some(_) => Next::Nothing,
     }
 }
@@ -58,10 +63,17 @@ fn phase(checkpoint: &Checkpoint) -> Option<CheckpointPhase> {
 }
 
 fn is_protected(checkpoint: &Checkpoint) -> bool {
-    let finalizers = checkpoint.metadata.finalizers.iter().flatten();
-    finalizers
-        .into_iter()
-        .any(|known| known == finalizer::CHECKPOINT)
+    has(checkpoint, finalizer::CHECKPOINT)
+}
+
+/// Whether a node has files of it, which it deletes first.
+fn has_files(checkpoint: &Checkpoint) -> bool {
+    has(checkpoint, finalizer::CHECKPOINT_FILES)
+}
+
+fn has(checkpoint: &Checkpoint, wanted: &str) -> bool {
+    let mut finalizers = checkpoint.metadata.finalizers.iter().flatten();
+    finalizers.any(|known| known == wanted)
 }
 
 /// When a finished checkpoint goes. One with a time that nobody can read stays.
@@ -90,7 +102,7 @@ fn begin(checkpoint: &Checkpoint, pod: Option<&Pod>, others: &[Arc<Checkpoint>])
     }
     if phase(checkpoint).is_some() {
         // It was accepted; it waits for an executor.
-        return Next::Nothing;
+        return Next::Attend;
     }
     let name = checkpoint.spec.pod().unwrap_or_default();
     let Some(pod) = pod.filter(|pod| pod.status.phase == "Running" && pod.is_ready()) else {
@@ -107,7 +119,7 @@ fn begin(checkpoint: &Checkpoint, pod: Option<&Pod>, others: &[Arc<Checkpoint>])
         ));
     }
     if !is_protected(checkpoint) {
-        return Next::Protect;
+        return Next::Protect(pod.spec.node_name.clone());
     }
     Next::Phase(CheckpointPhase::Pending, WAITING.to_owned())
 }
@@ -169,7 +181,7 @@ mod tests {
 
     fn pod(ready: &str) -> Pod {
         serde_json::from_value(json!({
-            "metadata": {"name": "s", "namespace": "ns"},
+            "metadata": {"name": "s", "namespace": "ns"}, "spec": {"nodeName": "n"},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
         }))
         .unwrap()
@@ -183,6 +195,10 @@ mod tests {
         next_of(&checkpoint("c", spec, json!({})), &[])
     }
 
+    fn protect() -> Next {
+        Next::Protect("n".to_owned())
+    }
+
     fn failed(next: &Next) -> &str {
         match next {
             Next::Phase(CheckpointPhase::Failed, why) => why,
@@ -193,16 +209,22 @@ mod tests {
     #[test]
     fn a_checkpoint_is_protected_before_it_waits_for_an_executor() {
         let mut made = checkpoint("c", json!({"podName": "s"}), json!({}));
-        assert_eq!(next_of(&made, &[]), Next::Protect);
+        assert_eq!(next_of(&made, &[]), protect());
         made.metadata.finalizers = Some(vec![finalizer::CHECKPOINT.to_owned()]);
         let waiting = Next::Phase(CheckpointPhase::Pending, WAITING.to_owned());
         assert_eq!(next_of(&made, &[]), waiting);
         made.status =
             serde_json::from_value(json!({"phase": "Pending", "message": WAITING})).unwrap();
-        assert_eq!(next_of(&made, &[]), Next::Nothing);
+        assert_eq!(next_of(&made, &[]), Next::Attend);
         made.metadata.deletion_timestamp = made.metadata.creation_timestamp.clone();
         assert_eq!(next_of(&made, &[]), Next::Release);
         made.status = serde_json::from_value(json!({"phase": "Creating"})).unwrap();
+        assert_eq!(next_of(&made, &[]), Next::Attend);
+        // Its files go first.
+        made.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
+        made.metadata.finalizers = Some(vec![finalizer::CHECKPOINT_FILES.to_owned()]);
+        assert_eq!(next_of(&made, &[]), Next::Attend);
+        made.metadata.finalizers = None;
         assert_eq!(next_of(&made, &[]), Next::Nothing);
     }
 
@@ -215,7 +237,7 @@ mod tests {
         ] {
             assert_eq!(
                 of(json!({"sandboxName": "s", "persistentContents": contents})),
-                Next::Protect
+                protect()
             );
         }
         assert_eq!(
@@ -261,7 +283,7 @@ mod tests {
             other("a", "t", "Creating"),
             later,
         ] {
-            assert_eq!(next_of(&made, &others), Next::Protect);
+            assert_eq!(next_of(&made, &others), protect());
         }
     }
 

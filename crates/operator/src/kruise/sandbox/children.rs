@@ -9,6 +9,7 @@ use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus};
 use super::inplace::Change;
 use super::phase::Seen;
 use super::pod::{self, Blueprint};
+use super::restore::{self, Origin};
 use super::{SandboxController, phase_of};
 use crate::cache::key;
 use crate::conditions::{self, State, Truth};
@@ -59,8 +60,13 @@ impl SandboxController {
         for template in &blueprint.volume_claim_templates {
             self.create_volume_claim(sandbox, template).await?;
         }
-        let manifest =
+        let mut manifest =
             pod::manifest(sandbox, blueprint, &self.injection).map_err(Failure::Refused)?;
+        if let Some(name) = restore::named(sandbox, blueprint) {
+            let origin = self.origin(sandbox, name).map_err(Failure::Refused)?;
+            restore::apply(&mut manifest, &origin).map_err(Failure::Refused)?;
+        }
+        restore::keep_volumes(&mut manifest);
         let (namespace, name) = key(sandbox);
         match self.cluster.create::<Pod>(&namespace, &manifest).await {
             Ok(created) => {
@@ -85,6 +91,18 @@ impl SandboxController {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// What the sandbox is restored from: a checkpoint of its own namespace, by name or id.
+    fn origin(&self, sandbox: &Sandbox, name: &str) -> Result<Origin, String> {
+        let (namespace, _) = key(sandbox);
+        let named = self.checkpoints.get(&(namespace.clone(), name.to_owned()));
+        let named = named.or_else(|| {
+            let all = self.checkpoints.group(&namespace);
+            all.into_iter()
+                .find(|checkpoint| restore::is_called(checkpoint, name))
+        });
+        restore::origin(name, named.as_deref())
     }
 
     async fn create_volume_claim(

@@ -1,6 +1,7 @@
 //! The pod and the volume claims of a sandbox.
 
 use serde_json::{Map, Value, json};
+use shoal_checkpoint::RUNTIME_PREFIX;
 use shoal_crds::kruise::names::{GROUP, VERSION, label, label_value};
 use shoal_crds::kruise::{RuntimeRef, Sandbox, revision};
 use shoal_crds::parts::Pairs;
@@ -63,6 +64,8 @@ impl Blueprint {
     /// The annotations of the pod.
     pub(super) fn annotations(&self) -> Pairs {
         let mut annotations = self.template.metadata.annotations.clone();
+        // The runtime obeys them: they are the operator's.
+        annotations.retain(|key, _| !key.starts_with(RUNTIME_PREFIX));
         annotations.insert(label::CREATED_BY.to_owned(), "sandbox".to_owned());
         annotations
     }
@@ -156,7 +159,7 @@ mod tests {
 
     fn template() -> Value {
         json!({
-            "metadata": {"labels": {"app": "x"}, "annotations": {"note": "y"}},
+            "metadata": {"labels": {"app": "x"}, "annotations": {"note": "y", "shoal.dev/restore-from": "other"}},
             "spec": {"containers": [{"name": "c"}], "volumes": [{"name": "data", "emptyDir": {}}], "unknown": 1},
         })
     }
@@ -173,6 +176,11 @@ mod tests {
         assert_eq!(metadata["labels"]["agents.kruise.io/sandbox-name"], "s");
         assert_eq!(metadata["labels"]["pod-template-hash"], blueprint.revision);
         assert_eq!(metadata["annotations"]["note"], "y");
+        assert!(
+            metadata["annotations"]
+                .get(RUNTIME_PREFIX.to_owned() + "restore-from")
+                .is_none()
+        );
         assert_eq!(
             metadata["annotations"]["agents.kruise.io/created-by"],
             "sandbox"

@@ -1,0 +1,387 @@
+"""Checkpoints of real pods: `shoal node` saves them on a real node, and `shoal-runsc` restores pods from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ..installation import wait_until
+from . import manifests
+from .images import RUNTIME, SHELL
+from .operator import Operator
+from .test_install import imported  # noqa: F401
+from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
+from .test_kruise_sandbox import KIND, in_phase, missing, wait_for
+
+STORE = "/var/lib/shoal/checkpoints"
+NODE_NAMESPACE = "shoal-node"
+#: The finalizer by which files go before their checkpoint.
+FILES = "shoal.dev/checkpoint-files"
+#: Settings of the agent under test.
+VALUES = ("--set", "node.enabled=true,node.storeSize=300Mi,node.namespaceShare=50,definitions.install=false")
+
+#: Counts in memory and on disk. Only a process that was restored goes on from its number.
+COUNT = "mkdir -p /data; i=$((1000 + $$)); echo secret > /root/kept; while true; do i=$((i+1)); echo $i > /data/count; sleep 0.1; done"
+
+
+@pytest.fixture(scope="module")
+def operator(real_cluster):
+    operator = Operator(real_cluster)
+    operator.install()
+    operator.start()
+    yield operator
+    operator.clear()
+    operator.stop()
+
+
+@pytest.fixture(scope="module")
+def node(operator, imported, real_cluster):
+    """The agent, from the chart, on the real node."""
+    text = manifests.rendered(*VALUES)
+    chart = [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
+    own = [one for one in chart if one["metadata"]["labels"]["app.kubernetes.io/name"] == "shoal-node"]
+    assert {one["kind"] for one in own} == {
+        "Namespace", "ServiceAccount", "RuntimeClass", "DaemonSet", "ClusterRole", "ClusterRoleBinding",
+    }
+    real_cluster.apply(*own)
+    real_cluster.kubectl(
+        "rollout", "status", "daemonset/shoal-node", "-n", NODE_NAMESPACE, "--timeout=90s", timeout=100
+    )
+    yield real_cluster.node
+    for kind in ("sandboxsets.agents.kruise.io", KIND, CHECKPOINTS):
+        real_cluster.objects.delete_all(kind)
+        wait_until(lambda kind=kind: not real_cluster.get(kind)["items"], 90, f"no {kind}")
+    # With the last checkpoint, the last file goes.
+    assert real_cluster.node.run("find", STORE, "-type", "f") == ""
+    for one in reversed(own):
+        namespace = ["-n", one["metadata"]["namespace"]] if "namespace" in one["metadata"] else []
+        real_cluster.kubectl("delete", one["kind"], one["metadata"]["name"], *namespace, "--timeout=90s", timeout=100)
+
+
+def sandbox(name: str, *containers: dict, restore: str = "", **spec) -> dict:
+    containers = containers or ({"name": "main", "image": SHELL, "command": ["sh", "-c", COUNT]},)
+    pod = {
+        "runtimeClassName": "shoal", "containers": list(containers), "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False, "dnsPolicy": "Default",
+    }
+    annotations = {"agents.kruise.io/restore-from": restore} if restore else {}
+    return {
+        "apiVersion": "agents.kruise.io/v1alpha1", "kind": "Sandbox", "metadata": {"name": name, "annotations": annotations},
+        "spec": {"template": {"spec": pod | spec}},
+    }
+
+
+def ready(cluster, name: str, seconds: float = 90) -> None:
+    def seen():
+        found = cluster.get(KIND, name)
+        conditions = found.get("status", {}).get("conditions", [])
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+    try:
+        wait_until(seen, seconds, f"{name} is ready")
+    except AssertionError as mistake:
+        raise AssertionError(f"{mistake}\n{told(cluster, name)}") from None
+
+
+def told(cluster, name: str) -> str:
+    """What is known of a sandbox and its pod."""
+    events = [one.get("message", "") for one in cluster.get("events", fields=f"involvedObject.name={name}")["items"]]
+    return "\n".join([json.dumps(cluster.get(KIND, name).get("status", {})), *events])
+
+
+def refusal(cluster, name: str, part: str, namespace: str = "default") -> None:
+    """Waits for the event that says why a pod does not start."""
+
+    def seen():
+        events = cluster.get("events", namespace=namespace, fields=f"involvedObject.name={name}")["items"]
+        return any(part in one.get("message", "") for one in events)
+
+    try:
+        wait_until(seen, 60, f"{name}: {part}")
+    except AssertionError as mistake:
+        events = cluster.get("events", namespace=namespace, fields=f"involvedObject.name={name}")["items"]
+        raise AssertionError(f"{mistake}\n{[one.get('message') for one in events]}") from None
+
+
+def inside(cluster, name: str, command: str, container: str = "main") -> str:
+    return cluster.kubectl("exec", name, "-c", container, "--", "sh", "-c", command, timeout=60).strip()
+
+
+def saved(cluster, name: str, pod: str, *contents: str, **spec) -> dict:
+    """The status of a checkpoint that was taken."""
+    cluster.apply(checkpoint(name, pod, *(contents or ("memory", "filesystem")), **spec))
+    return ended(cluster, name, "Succeeded")
+
+
+def ended(cluster, name: str, phase: str) -> dict:
+    def seen():
+        status = cluster.get(CHECKPOINTS, name).get("status", {})
+        return status if status.get("phase") in ("Succeeded", "Failed") else None
+
+    status = wait_until(seen, 90, f"{name} has ended")
+    assert status["phase"] == phase, status
+    return status
+
+
+def place(node, identifier: str, namespace: str = "default") -> str:
+    """The directory of a checkpoint on the node."""
+    return f"{STORE}/{namespace}/{identifier.split('-')[0]}"
+
+
+@pytest.fixture(scope="module")
+def source(node, real_cluster):
+    """A sandbox that counts."""
+    real_cluster.apply(sandbox("source"))
+    ready(real_cluster, "source")
+    wait_until(lambda: count(real_cluster, "source") > 0, 30, "it counts")
+    return "source"
+
+
+def count(cluster, name: str) -> int:
+    seen = inside(cluster, name, "cat /data/count 2>/dev/null || echo 0")
+    return int(seen or 0)
+
+
+def test_a_clone_goes_on_where_its_source_was_saved(source, node, real_cluster):
+    before = count(real_cluster, source)
+    status = saved(real_cluster, "kept", source)
+    after = count(real_cluster, source)
+    assert status["checkpointId"] and status["completionTime"]
+    found = real_cluster.get(CHECKPOINTS, "kept")
+    assert FILES in found["metadata"]["finalizers"]
+    assert found["metadata"]["labels"]["shoal.dev/node"] == node.name
+    # Files of the node are closed to everybody but root.
+    listed = node.run("find", place(node, status["checkpointId"]), "-printf", "%m %y %U %f\n").splitlines()
+    assert listed and {line.rsplit(" ", 1)[0] for line in listed} == {"700 d 0", "600 f 0"}, listed
+    real_cluster.apply(sandbox("clone", restore="kept"))
+    ready(real_cluster, "clone")
+    # Its processes have not begun again: their numbers are the saved ones or later, and its file is there.
+    first = inside(real_cluster, "clone", "ps | grep -c 'sleep 0.1' >/dev/null; cat /data/count")
+    assert before <= int(first), (before, first)
+    assert inside(real_cluster, "clone", "cat /root/kept") == "secret"
+    assert inside(real_cluster, "clone", "hostname") == "clone"
+    # Both count on, each for itself.
+    for name in (source, "clone"):
+        here = count(real_cluster, name)
+        wait_until(lambda name=name, here=here: count(real_cluster, name) > here, 30, f"{name} counts on")
+    assert after > 0
+    inside(real_cluster, "clone", "echo changed > /root/kept")
+    assert inside(real_cluster, source, "cat /root/kept") == "secret"
+
+
+WEB = {
+    "name": "web", "image": SHELL, "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+    "command": [
+        "sh", "-c", "mkdir -p /work/www; dd if=/dev/urandom of=/dev/shm/big bs=1M count=20 2>/dev/null; "
+        "md5sum /dev/shm/big > /work/www/sum; exec httpd -f -p 8080 -h /work/www",
+    ],
+    "readinessProbe": {"httpGet": {"port": 8080, "path": "/sum"}, "periodSeconds": 1},
+}
+SIDE = {
+    "name": "side", "image": SHELL, "volumeMounts": [{"name": "work", "mountPath": "/data"}],
+    "command": ["sh", "-c", "i=0; while true; do i=$((i+1)); echo $i > /data/count; sleep 0.2; done"],
+}
+SHARED = {"volumes": [{"name": "work", "emptyDir": {}}]}
+
+
+def test_two_containers_and_what_they_share_are_restored(node, real_cluster):
+    real_cluster.apply(sandbox("two", WEB, SIDE, **SHARED))
+    ready(real_cluster, "two")
+    wait_until(lambda: int(inside(real_cluster, "two", "cat /data/count", "side")) > 10, 30, "the side counts")
+    before = int(inside(real_cluster, "two", "cat /data/count", "side"))
+    saved(real_cluster, "of-two", "two")
+    real_cluster.apply(sandbox("two-clone", WEB, SIDE, restore="of-two", **SHARED))
+    ready(real_cluster, "two-clone")
+    # It is ready, so the restored server answers; its memory is that of the source.
+    sums = [inside(real_cluster, name, "md5sum /dev/shm/big", "web") for name in ("two", "two-clone")]
+    assert sums[0] == sums[1] == inside(real_cluster, "two-clone", "cat /data/www/sum", "side")
+    assert int(inside(real_cluster, "two-clone", "cat /work/count", "web")) >= before
+    # The volume of the clone is its own.
+    inside(real_cluster, "two-clone", "echo own > /data/own", "side")
+    assert inside(real_cluster, "two-clone", "cat /work/own", "web") == "own"
+    assert inside(real_cluster, "two", "ls /work", "web").split() == ["count", "www"]
+    # A pod that lacks a container would wait for it for ever: it is not made.
+    real_cluster.apply(sandbox("lacks", WEB, restore="of-two", **SHARED))
+    refusal(real_cluster, "lacks", "they must be the same")
+    real_cluster.kubectl("delete", KIND, "two", "two-clone", "lacks", "--timeout=60s", timeout=90)
+
+
+def raw_pod(name: str, named: str, namespace: str = "default", image: str = SHELL) -> dict:
+    """A pod that a user made with the runtime's own annotation."""
+    container = {"name": "main", "image": image, "command": ["sh", "-c", COUNT]}
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "annotations": {"shoal.dev/restore-from": named}},
+        "spec": {
+            "runtimeClassName": "shoal", "containers": [container], "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False, "dnsPolicy": "Default",
+            "tolerations": [], "nodeSelector": {"kubernetes.io/hostname": "node-0"},
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def kept(source, real_cluster):
+    """The id of a checkpoint of the source."""
+    return saved(real_cluster, "basis", source)["checkpointId"]
+
+
+@pytest.mark.parametrize("number, hostile", enumerate([
+    "..", "../default/{id}", "{id}/../{id}", "/etc", "{key}", ".new", "{id}x", "{other}",
+]))
+def test_hostile_names_are_refused(kept, real_cluster, number, hostile):
+    key = kept.split("-")[0]
+    other = f"{key}-{'0' * 24}"
+    name = f"hostile-{number}"
+    real_cluster.apply(raw_pod(name, hostile.format(id=kept, key=key, other=other)))
+    refusal(real_cluster, name, "was changed" if hostile == "{other}" else "is not the id of a checkpoint")
+    assert real_cluster.get("pod", name)["status"]["phase"] == "Pending"
+    real_cluster.kubectl("delete", "pod", name, "--timeout=60s", timeout=90)
+
+
+def test_another_namespace_cannot_name_it(kept, real_cluster):
+    real_cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "stranger"}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "stranger"}},
+        raw_pod("thief", kept, "stranger"),
+    )
+    refusal(real_cluster, "thief", "no such checkpoint in this namespace", "stranger")
+    real_cluster.kubectl("delete", "pod", "thief", "-n", "stranger", "--timeout=60s", timeout=90)
+    # In its own namespace, a user's pod may.
+    real_cluster.apply(raw_pod("own", kept))
+    real_cluster.kubectl("wait", "--for=condition=Ready", "pod/own", "--timeout=60s", timeout=70)
+    assert inside(real_cluster, "own", "cat /root/kept") == "secret"
+    real_cluster.kubectl("delete", "pod", "own", "--timeout=60s", timeout=90)
+
+
+def test_another_image_is_refused(kept, real_cluster):
+    real_cluster.apply(raw_pod("changed-image", kept, image=RUNTIME))
+    refusal(real_cluster, "changed-image", "has another image")
+    real_cluster.kubectl("delete", "pod", "changed-image", "--timeout=60s", timeout=90)
+
+
+@pytest.mark.parametrize("how", ["flipped", "linked", "manifest"])
+def test_changed_files_are_refused(how, source, node, real_cluster):
+    name = f"tampered-{how}"
+    status = saved(real_cluster, name, source)
+    directory = place(node, status["checkpointId"])
+    real_cluster.apply(sandbox(f"{name}-before", restore=name))
+    ready(real_cluster, f"{name}-before")
+    if how == "flipped":
+        pages = f"{directory}/pages.img"
+        before = node.run("md5sum", pages)
+        node.run("sh", "-c", f"printf '\\377\\376\\375' | dd of={pages} bs=1 seek=70000 conv=notrunc 2>/dev/null")
+        assert node.run("md5sum", pages) != before
+    elif how == "linked":
+        node.run("sh", "-c", f"mv {directory}/pages.img /var/lib/shoal/checkpoints/pages && ln -s ../../pages {directory}/pages.img")
+    else:
+        manifest = json.loads(node.run("cat", f"{directory}/manifest.json"))
+        manifest["features"] = []
+        node.run("sh", "-c", f"cat > {directory}/manifest.json <<'END'\n{json.dumps(manifest)}\nEND")
+    real_cluster.apply(sandbox(f"{name}-after", restore=name))
+    refusal(real_cluster, f"{name}-after", "it was changed after it was saved")
+    node.run("rm", "-f", "/var/lib/shoal/checkpoints/pages")
+    real_cluster.kubectl("delete", KIND, f"{name}-before", f"{name}-after", "--timeout=60s", timeout=90)
+    real_cluster.kubectl("delete", CHECKPOINTS, name, "--timeout=60s", timeout=90)
+    assert node.run("find", STORE, "-name", status["checkpointId"].split("-")[0]) == ""
+
+
+def test_a_pod_that_is_not_kept_running_ends_well(node, real_cluster):
+    real_cluster.apply(sandbox("ends", restartPolicy="Never"))
+    ready(real_cluster, "ends")
+    wait_until(lambda: count(real_cluster, "ends") > 0, 30, "it counts")
+    last = count(real_cluster, "ends")
+    saved(real_cluster, "at-the-end", "ends", keepRunning=False)
+    wait_for(real_cluster, "ends", in_phase("Succeeded"), "Succeeded", KIND)
+    real_cluster.kubectl("delete", KIND, "ends", "--timeout=60s", timeout=90)
+    real_cluster.apply(sandbox("begins-again", restore="at-the-end", restartPolicy="Never"))
+    ready(real_cluster, "begins-again")
+    assert count(real_cluster, "begins-again") >= last
+    real_cluster.kubectl("delete", KIND, "begins-again", "--timeout=60s", timeout=90)
+    real_cluster.kubectl("delete", CHECKPOINTS, "at-the-end", "--timeout=60s", timeout=90)
+
+
+def test_files_alone_are_kept_without_processes(source, node, real_cluster):
+    inside(real_cluster, source, "echo mine > /root/own")
+    before = count(real_cluster, source)
+    saved(real_cluster, "files", source, "filesystem")
+    assert count(real_cluster, source) >= before
+    real_cluster.apply(sandbox("from-files", restore="files"))
+    ready(real_cluster, "from-files")
+    assert inside(real_cluster, "from-files", "cat /root/own") == "mine"
+    # Its program began again: it counts from the beginning.
+    wait_until(lambda: 1000 < count(real_cluster, "from-files") < before + 1000, 30, "it counts")
+    real_cluster.kubectl("delete", KIND, "from-files", "--timeout=60s", timeout=90)
+    real_cluster.kubectl("delete", CHECKPOINTS, "files", "--timeout=60s", timeout=90)
+
+
+def test_what_cannot_be_saved_is_refused_by_name(source, node, real_cluster):
+    plain = sandbox("plain")
+    del plain["spec"]["template"]["spec"]["runtimeClassName"]
+    real_cluster.apply(plain)
+    ready(real_cluster, "plain")
+    real_cluster.apply(checkpoint("of-plain", "plain", "memory", "filesystem"))
+    assert "runtimeClassName: shoal" in ended(real_cluster, "of-plain", "Failed")["message"]
+    real_cluster.apply(checkpoint("restarts", source, "memory", "filesystem", keepRunning=False))
+    assert "restartPolicy" in ended(real_cluster, "restarts", "Failed")["message"]
+    # Nothing of it stays on the node, and it can be deleted.
+    wait_until(lambda: not real_cluster.get(CHECKPOINTS, "restarts")["metadata"].get("finalizers") or
+               FILES not in real_cluster.get(CHECKPOINTS, "restarts")["metadata"]["finalizers"], 30, "its files are gone")
+    refused = real_cluster.objects.api
+    with pytest.raises(AssertionError, match="podName is immutable"):
+        real_cluster.patch(CHECKPOINTS, "restarts", {"spec": {"podName": "other"}})
+    assert refused
+    real_cluster.kubectl("delete", CHECKPOINTS, "of-plain", "restarts", "--timeout=60s", timeout=90)
+    real_cluster.kubectl("delete", KIND, "plain", "--timeout=60s", timeout=90)
+
+
+def test_a_namespace_has_a_share_of_the_store(node, real_cluster):
+    fills = "dd if=/dev/urandom of=/dev/shm/big bs=1M count=160 2>/dev/null; touch /tmp/full; exec sleep 1000"
+    large = {"name": "main", "image": SHELL, "command": ["sh", "-c", fills]}
+    large["readinessProbe"] = {"exec": {"command": ["test", "-e", "/tmp/full"]}, "periodSeconds": 1}
+    real_cluster.apply(sandbox("large", large))
+    ready(real_cluster, "large")
+    before = node.run("find", STORE)
+    real_cluster.apply(checkpoint("too-large", "large", "memory", "filesystem"))
+    message = ended(real_cluster, "too-large", "Failed")["message"]
+    assert "may take" in message and "ttlAfterFinished" in message
+    assert node.run("find", STORE) == before
+    assert inside(real_cluster, "large", "cat /dev/shm/big | wc -c") == str(160 << 20)
+    real_cluster.kubectl("delete", CHECKPOINTS, "too-large", "--timeout=60s", timeout=90)
+    real_cluster.kubectl("delete", KIND, "large", "--timeout=60s", timeout=90)
+
+
+def test_a_pool_of_clones_is_filled_by_restores(kept, source, real_cluster):
+    member = sandbox("unused")["spec"]["template"]["spec"]
+    del member["automountServiceAccountToken"]
+    template = {"metadata": {"annotations": {"agents.kruise.io/restore-from": "basis"}}, "spec": member}
+    real_cluster.apply({
+        "apiVersion": "agents.kruise.io/v1alpha1", "kind": "SandboxSet", "metadata": {"name": "clones"},
+        "spec": {"replicas": 2, "template": template},
+    })
+
+    def available():
+        status = real_cluster.get("sandboxsets.agents.kruise.io", "clones").get("status", {})
+        return status.get("availableReplicas", 0) == 2
+
+    wait_until(available, 120, "the members")
+    labels = "agents.kruise.io/sandbox-pool=clones"
+    for one in real_cluster.get(KIND, labels=labels)["items"]:
+        name = one["metadata"]["name"]
+        # The source wrote it once, when it began: a program that began anew would have written its own number.
+        assert inside(real_cluster, name, "cat /root/kept") == "secret"
+        assert count(real_cluster, name) > 1000
+        assert real_cluster.get("pod", name)["metadata"]["annotations"]["shoal.dev/restore-from"] == kept
+    real_cluster.kubectl("delete", "sandboxsets.agents.kruise.io", "clones", "--timeout=60s", timeout=90)
+
+
+def test_files_go_with_their_checkpoint(kept, node, real_cluster):
+    assert node.run("ls", place(node, kept))
+    real_cluster.kubectl("delete", CHECKPOINTS, "basis", "--timeout=60s", timeout=90)
+    assert node.run("find", STORE, "-name", kept.split("-")[0]) == ""
+    real_cluster.apply(sandbox("late", restore="basis"))
+    refusal(real_cluster, "late", "not found")
+    real_cluster.kubectl("delete", KIND, "late", "--timeout=60s", timeout=90)

@@ -1,0 +1,153 @@
+//! Calls to the API server.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, Resource, ResourceExt};
+use serde_json::{Value, json};
+use shoal_checkpoint::{CheckpointId, Manifest};
+use shoal_crds::kruise::names::{annotation, finalizer, label, label_value};
+use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
+
+const MANAGER: &str = "shoal-node";
+
+/// The API server, for this node.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: Client,
+    /// The label of the node's checkpoints.
+    selector: String,
+}
+
+impl Cluster {
+    pub(crate) fn new(client: Client, node: &str) -> Self {
+        Self {
+            client,
+            selector: format!("{}={}", label::CHECKPOINT_NODE, label_value(node)),
+        }
+    }
+
+    pub(crate) fn all(&self) -> Api<Checkpoint> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn selector(&self) -> &str {
+        &self.selector
+    }
+
+    /// The checkpoints that exist now, of all nodes: a label can be lost.
+    pub(crate) async fn uids(&self) -> kube::Result<Vec<String>> {
+        let api: Api<Checkpoint> = self.all();
+        let listed = api.list_metadata(&ListParams::default()).await?;
+        Ok(listed.items.iter().filter_map(ResourceExt::uid).collect())
+    }
+
+    pub(crate) async fn pod(&self, namespace: &str, name: &str) -> kube::Result<Option<Pod>> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        api.get_opt(name).await
+    }
+
+    /// Takes a checkpoint on: first the finalizer, then the phase. Nothing else may have changed meanwhile.
+    pub(crate) async fn take(&self, checkpoint: &Checkpoint) -> kube::Result<Checkpoint> {
+        let finalizers = finalizers(checkpoint, true);
+        let taken = self
+            .patch(
+                checkpoint,
+                json!({
+                    "finalizers": finalizers,
+                    "annotations": {annotation::CHECKPOINT_BEGUN: Timestamp::now().to_string()},
+                }),
+            )
+            .await?;
+        self.status(&taken, CheckpointPhase::Creating, "", json!({}))
+            .await
+    }
+
+    pub(crate) async fn succeed(
+        &self,
+        checkpoint: &Checkpoint,
+        id: &CheckpointId,
+        manifest: &Manifest,
+    ) -> kube::Result<()> {
+        let containers = manifest.containers.iter();
+        let containers: Vec<&str> = containers.map(|one| one.name.as_str()).collect();
+        let source = json!({
+            "containers": containers, "serviceAccountToken": manifest.service_account_token,
+        });
+        let marks = json!({
+            "labels": {label::CHECKPOINT_ID: id.to_string()},
+            "annotations": {annotation::CHECKPOINT_SOURCE: source.to_string()},
+        });
+        let marked = self.patch(checkpoint, marks).await?;
+        let more = json!({"checkpointId": id.to_string()});
+        self.status(&marked, CheckpointPhase::Succeeded, "", more)
+            .await
+            .map(drop)
+    }
+
+    pub(crate) async fn fail(&self, checkpoint: &Checkpoint, why: &str) -> kube::Result<()> {
+        self.status(checkpoint, CheckpointPhase::Failed, why, json!({}))
+            .await
+            .map(drop)
+    }
+
+    /// Lets a checkpoint go, whose files are deleted.
+    pub(crate) async fn release(&self, checkpoint: &Checkpoint) -> kube::Result<()> {
+        let finalizers = finalizers(checkpoint, false);
+        self.patch(checkpoint, json!({"finalizers": finalizers}))
+            .await
+            .map(drop)
+    }
+
+    async fn patch(&self, checkpoint: &Checkpoint, mut change: Value) -> kube::Result<Checkpoint> {
+        change["uid"] = json!(checkpoint.meta().uid);
+        change["resourceVersion"] = json!(checkpoint.meta().resource_version);
+        let patch = Patch::Merge(json!({"metadata": change}));
+        let (api, params) = (self.of(checkpoint), params());
+        api.patch(&checkpoint.name_any(), &params, &patch).await
+    }
+
+    async fn status(
+        &self,
+        checkpoint: &Checkpoint,
+        phase: CheckpointPhase,
+        message: &str,
+        mut status: Value,
+    ) -> kube::Result<Checkpoint> {
+        status["phase"] = json!(phase);
+        status["message"] = message.into();
+        status["observedGeneration"] = json!(checkpoint.meta().generation);
+        if phase.is_finished() {
+            status["completionTime"] = json!(Timestamp::now().strftime("%FT%TZ").to_string());
+        }
+        let meta = checkpoint.meta();
+        let patch = Patch::Merge(json!({
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": status,
+        }));
+        let (api, params) = (self.of(checkpoint), params());
+        api.patch_status(&checkpoint.name_any(), &params, &patch)
+            .await
+    }
+
+    fn of(&self, checkpoint: &Checkpoint) -> Api<Checkpoint> {
+        let namespace = checkpoint.namespace().unwrap_or_default();
+        Api::namespaced(self.client.clone(), &namespace)
+    }
+}
+
+fn params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+/// The finalizers with the agent's own, or without it.
+fn finalizers(checkpoint: &Checkpoint, own: bool) -> Vec<String> {
+    let mut all = checkpoint.finalizers().to_vec();
+    all.retain(|known| known != finalizer::CHECKPOINT_FILES);
+    if own {
+        all.push(finalizer::CHECKPOINT_FILES.to_owned());
+    }
+    all
+}

@@ -1,0 +1,18 @@
+//! `shoal node`: saves the pods of its node, where a `Checkpoint` asks for it, and keeps what it saved.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
+
+mod agent;
+mod args;
+mod cluster;
+mod failure;
+mod garbage;
+mod plan;
+mod room;
+mod runsc;
+mod save;
+mod source;
+mod start;
+
+pub use self::args::NodeArgs;
+pub use self::start::{NodeError, run};

@@ -1,0 +1,83 @@
+//! What the agent does about a checkpoint.
+
+use shoal_crds::kruise::names::finalizer;
+use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
+
+/// What the agent does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing, until it changes.
+    Nothing,
+    /// It takes the checkpoint on, and saves the pod.
+    Begin,
+    /// It completes what it, or the process before it, has begun.
+    Complete,
+    /// It deletes the files, and lets the checkpoint go.
+    Remove,
+}
+
+/// What is next. Only the operator accepts a checkpoint: by its finalizer, and the phase `Pending`.
+pub(crate) fn next(checkpoint: &Checkpoint) -> Next {
+    let phase = checkpoint.status.as_ref().and_then(|status| status.phase);
+    let deleted = checkpoint.metadata.deletion_timestamp.is_some();
+    let taken = has(checkpoint, finalizer::CHECKPOINT_FILES);
+    match phase {
+        // It is not interrupted by its deletion.
+        Some(CheckpointPhase::Creating) if taken => Next::Complete,
+        Some(CheckpointPhase::Failed) if taken => Next::Remove,
+        _ if deleted && taken => Next::Remove,
+        Some(CheckpointPhase::Pending) if !deleted && has(checkpoint, finalizer::CHECKPOINT) => {
+            Next::Begin
+        }
+        _ => Next::Nothing,
+    }
+}
+
+fn has(checkpoint: &Checkpoint, wanted: &str) -> bool {
+    let mut finalizers = checkpoint.metadata.finalizers.iter().flatten();
+    finalizers.any(|known| known == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(phase: &str, finalizers: &[&str], deleted: bool) -> Next {
+        let mut made = json!({
+            "metadata": {"name": "c", "finalizers": finalizers}, "spec": {}, "status": {"phase": phase},
+        });
+        if deleted {
+            made["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+        }
+        next(&serde_json::from_value(made).unwrap())
+    }
+
+    #[test]
+    fn what_the_operator_accepted_is_begun() {
+        let accepted = [finalizer::CHECKPOINT];
+        assert_eq!(of("Pending", &accepted, false), Next::Begin);
+        assert_eq!(of("Pending", &[], false), Next::Nothing);
+        assert_eq!(of("Pending", &accepted, true), Next::Nothing);
+        assert_eq!(of("Succeeded", &accepted, false), Next::Nothing);
+    }
+
+    #[test]
+    fn what_was_begun_is_completed_even_when_it_is_deleted() {
+        let both = [finalizer::CHECKPOINT, finalizer::CHECKPOINT_FILES];
+        for deleted in [false, true] {
+            assert_eq!(of("Creating", &both, deleted), Next::Complete);
+        }
+        assert_eq!(of("Creating", &both[..1], false), Next::Nothing);
+    }
+
+    #[test]
+    fn files_go_with_their_checkpoint_or_its_failure() {
+        let files = [finalizer::CHECKPOINT_FILES];
+        assert_eq!(of("Succeeded", &files, true), Next::Remove);
+        assert_eq!(of("Pending", &files, true), Next::Remove);
+        assert_eq!(of("Failed", &files, false), Next::Remove);
+        assert_eq!(of("Succeeded", &files, false), Next::Nothing);
+    }
+}

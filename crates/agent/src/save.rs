@@ -1,0 +1,176 @@
+//! Saves a pod.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use shoal_checkpoint::{CheckpointId, Contents, Key, Manifest, StoreError, features, file_digest};
+use shoal_crds::kruise::names::content;
+use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
+
+use crate::agent::Agent;
+use crate::failure::{Failure, SaveError, Unsaved};
+use crate::source::Source;
+
+/// What a save needs beside what the sandbox has in memory: tables of the kernel, and of the pages.
+const OVERHEAD: u64 = 16 << 20;
+
+impl Agent {
+    /// Saves the pod of a checkpoint, unless that was done before, and ends it if it is to be ended.
+    pub(crate) async fn save(&self, checkpoint: &Checkpoint) -> Result<CheckpointId, SaveError> {
+        let namespace = checkpoint.metadata.namespace.clone().unwrap_or_default();
+        let uid = checkpoint.metadata.uid.as_deref().unwrap_or_default();
+        let key = Key::of_uid(uid).map_err(|_| Unsaved::Uid)?;
+        let name = checkpoint.spec.pod().ok_or(Unsaved::NoPod)?;
+        let keeps_running = checkpoint.spec.keep_running.unwrap_or(true);
+        let pod = self.cluster.pod(&namespace, name).await?;
+        let source = pod.as_ref().ok_or_else(|| Unsaved::Gone(name.to_owned()));
+        let source =
+            source.and_then(|pod| Source::of(pod, &self.node, &self.records, keeps_running));
+        if let Some(id) = self.store.find(&namespace, &key)? {
+            // A process before this one saved it.
+            if let Some(source) = source.ok().filter(|_| !keeps_running) {
+                self.end(&source, &key).await?;
+            }
+            return Ok(id);
+        }
+        let source = source?;
+        let contents = contents(checkpoint);
+        if keeps_running {
+            self.write(&source, &key, contents).await
+        } else {
+            self.write_and_end(&source, &key, contents).await
+        }
+    }
+
+    /// Nothing that the pod does after the save is lost: it does nothing between the save and its end.
+    async fn write_and_end(
+        &self,
+        source: &Source,
+        key: &Key,
+        contents: Contents,
+    ) -> Result<CheckpointId, SaveError> {
+        if let Err(error) = self.runsc.pause(&source.sandbox).await {
+            // A process before this one may have stopped it.
+            tracing::debug!(%error, "the pod was not stopped");
+        }
+        let written = self.write(source, key, contents).await;
+        if written.is_err() {
+            // It goes on, as if nothing had been asked.
+            self.runsc.resume(&source.sandbox).await?;
+            return written;
+        }
+        self.end(source, key).await?;
+        written
+    }
+
+    /// Lets a pod go on that was stopped for a checkpoint which failed.
+    pub(crate) async fn let_go(&self, checkpoint: &Checkpoint) -> Result<(), Failure> {
+        let status = checkpoint.status.as_ref();
+        let failed = status.and_then(|status| status.phase) == Some(CheckpointPhase::Failed);
+        let (true, Some(false), Some(name)) =
+            (failed, checkpoint.spec.keep_running, checkpoint.spec.pod())
+        else {
+            return Ok(());
+        };
+        let namespace = checkpoint.metadata.namespace.clone().unwrap_or_default();
+        let pod = self.cluster.pod(&namespace, name).await?;
+        let source = pod.map(|pod| Source::of(&pod, &self.node, &self.records, false));
+        if let Some(Ok(source)) = source
+            && let Err(error) = self.runsc.resume(&source.sandbox).await
+        {
+            tracing::debug!(%error, "the pod was not stopped");
+        }
+        Ok(())
+    }
+
+    async fn write(
+        &self,
+        source: &Source,
+        key: &Key,
+        contents: Contents,
+    ) -> Result<CheckpointId, SaveError> {
+        self.check_runtime(source).await?;
+        let _place = self.places.acquire().await.map_err(|_| Failure::Stopping)?;
+        let needed = self.runsc.usage(&source.sandbox).await? + OVERHEAD;
+        let (complete, free) = (self.store.list()?, self.store.free()?);
+        let namespace = &source.namespace;
+        let room = self
+            .rooms
+            .take(self.bounds, namespace, key, needed, &complete, free);
+        let _room = room.map_err(Unsaved::from)?;
+        let staged = self.store.stage(key)?;
+        match contents {
+            Contents::Memory => {
+                self.runsc
+                    .checkpoint(&source.sandbox, staged.path())
+                    .await?
+            }
+            Contents::Files => {
+                self.runsc
+                    .save_files(&source.sandbox, staged.path())
+                    .await?
+            }
+        }
+        let pod = self.cluster.pod(&source.namespace, &source.pod).await?;
+        source.check_same(pod.as_ref())?;
+        let manifest = manifest(source, contents)?;
+        // It reads all bytes, and waits for the disk.
+        let store = self.store.clone();
+        let path = staged.keep();
+        let key = key.clone();
+        let published =
+            tokio::task::spawn_blocking(move || store.staged(&key, path).publish(manifest)).await?;
+        Ok(published?)
+    }
+
+    /// The memory of one build is unreadable to another.
+    async fn check_runtime(&self, source: &Source) -> Result<(), SaveError> {
+        let path: PathBuf = self.runsc.program().to_owned();
+        let read = tokio::task::spawn_blocking(move || file_digest(&File::open(path)?)).await?;
+        let build = read.map_err(|error| StoreError::Disk {
+            what: self.runsc.program().display().to_string(),
+            error,
+        })?;
+        if build != source.record.runtime {
+            let pod = source.pod.clone();
+            return Err(Unsaved::Replaced { pod }.into());
+        }
+        Ok(())
+    }
+
+    /// Ends a pod that is saved.
+    async fn end(&self, source: &Source, key: &Key) -> Result<(), SaveError> {
+        let staged = self.store.stage(key)?;
+        self.runsc.end(&source.sandbox, staged.path()).await?;
+        // Its processes are stopped. They have been killed, so none of them goes on.
+        if let Err(error) = self.runsc.resume(&source.sandbox).await {
+            tracing::debug!(%error, "the pod has ended already");
+        }
+        Ok(())
+    }
+}
+
+/// What a checkpoint keeps. The operator has checked that nothing else is asked for.
+fn contents(checkpoint: &Checkpoint) -> Contents {
+    let asked = &checkpoint.spec.persistent_contents;
+    if asked.is_empty() || asked.iter().any(|one| one == content::MEMORY) {
+        Contents::Memory
+    } else {
+        Contents::Files
+    }
+}
+
+fn manifest(source: &Source, contents: Contents) -> Result<Manifest, StoreError> {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").map_err(|error| StoreError::Disk {
+        what: "/proc/cpuinfo".to_owned(),
+        error,
+    })?;
+    let (namespace, pod) = (source.namespace.clone(), source.pod.clone());
+    let mut manifest = Manifest::new(namespace, pod, source.uid.clone(), contents);
+    manifest.runtime.clone_from(&source.record.runtime);
+    manifest.features = features(&cpuinfo);
+    manifest.containers.clone_from(&source.containers);
+    manifest.volumes.clone_from(&source.record.volumes);
+    manifest.service_account_token = source.token;
+    Ok(manifest)
+}

@@ -1,0 +1,247 @@
+//! The pod that is saved: what of it must be known, and whether it can be saved at all.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use shoal_checkpoint::{ContainerRecord, Records, SandboxRecord, SavedContainer};
+
+use crate::failure::Unsaved;
+
+/// Where Kubernetes mounts the token of a service account.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// A pod of this node that can be saved.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) uid: String,
+    /// The sandbox, which has all containers.
+    pub(crate) sandbox: String,
+    pub(crate) record: SandboxRecord,
+    /// The ids of the containers.
+    pub(crate) ids: BTreeSet<String>,
+    pub(crate) containers: Vec<SavedContainer>,
+    /// Whether containers have the token of a service account.
+    pub(crate) token: bool,
+}
+
+impl Source {
+    /// Looks at a pod, and at what the runtime wrote down when it started it.
+    pub(crate) fn of(
+        pod: &Pod,
+        node: &str,
+        records: &Records,
+        keeps_running: bool,
+    ) -> Result<Self, Unsaved> {
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let ids = running_containers(pod).ok_or_else(|| Unsaved::Gone(name.clone()))?;
+        let spec = pod.spec.clone().unwrap_or_default();
+        let of = spec.node_name.unwrap_or_default();
+        if of != node {
+            return Err(Unsaved::Elsewhere { pod: name, of });
+        }
+        if !keeps_running && matches!(spec.restart_policy.as_deref(), None | Some("Always")) {
+            return Err(Unsaved::Restarts);
+        }
+        let known = ids.iter().map(|(_, id, image)| {
+            let record = records.container(id).ok()?;
+            Some((record, image.clone()))
+        });
+        let known: Option<Vec<(ContainerRecord, String)>> = known.collect();
+        let runtime = || Unsaved::Runtime(name.clone());
+        let known = known.ok_or_else(runtime)?;
+        let sandbox = known.first().ok_or_else(runtime)?.0.sandbox.clone();
+        let record = records.sandbox(&sandbox).map_err(|_| runtime())?;
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        if record.namespace != namespace || record.pod != name {
+            return Err(runtime());
+        }
+        if let Some(sidecar) = sidecar(pod) {
+            return Err(Unsaved::Sidecar(sidecar));
+        }
+        let inside = |volume: &&String| !record.volumes.contains(*volume);
+        if let Some(outside) = empty_directories(pod).iter().find(inside) {
+            return Err(Unsaved::Volume(outside.clone()));
+        }
+        Ok(Self {
+            namespace,
+            pod: name,
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            sandbox,
+            record,
+            ids: ids.into_iter().map(|(_, id, _)| id).collect(),
+            containers: known
+                .into_iter()
+                .map(|(container, image)| SavedContainer {
+                    name: container.name.unwrap_or_default(),
+                    image,
+                    layers: container.layers,
+                })
+                .collect(),
+            token: has_token(pod),
+        })
+    }
+
+    /// Whether the pod still has the containers that were saved.
+    pub(crate) fn check_same(&self, pod: Option<&Pod>) -> Result<(), Unsaved> {
+        let now = pod.filter(|pod| pod.metadata.uid.as_ref() == Some(&self.uid));
+        let now = now.and_then(running_containers);
+        let now = now.ok_or_else(|| Unsaved::Gone(self.pod.clone()))?;
+        match now.iter().find(|(_, id, _)| !self.ids.contains(id)) {
+            Some((name, _, _)) => Err(Unsaved::Ended(name.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Name, id and image of each container, if all of them run.
+fn running_containers(pod: &Pod) -> Option<Vec<(String, String, String)>> {
+    let status = pod.status.as_ref()?;
+    if status.phase.as_deref() != Some("Running") || pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let wanted = pod.spec.as_ref()?.containers.len();
+    let found: Option<Vec<_>> = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .map(|container| {
+            container.state.as_ref()?.running.as_ref()?;
+            let id = container.container_id.as_deref()?;
+            let id = id.strip_prefix("containerd://").unwrap_or(id).to_owned();
+            Some((container.name.clone(), id, container.image_id.clone()))
+        })
+        .collect();
+    found.filter(|found| found.len() == wanted && wanted > 0)
+}
+
+/// The volumes of the kind `emptyDir` that containers mount.
+fn empty_directories(pod: &Pod) -> Vec<String> {
+    let Some(spec) = &pod.spec else {
+        return Vec::new();
+    };
+    let mounted: BTreeSet<&str> = spec
+        .containers
+        .iter()
+        .flat_map(|container| container.volume_mounts.iter().flatten())
+        .map(|mount| mount.name.as_str())
+        .collect();
+    let volumes = spec.volumes.iter().flatten();
+    volumes
+        .filter(|volume| volume.empty_dir.is_some() && mounted.contains(&*volume.name))
+        .map(|volume| volume.name.clone())
+        .collect()
+}
+
+/// A container that Kubernetes starts before the others, and does not wait for.
+fn sidecar(pod: &Pod) -> Option<String> {
+    let mut first = pod.spec.as_ref()?.init_containers.iter().flatten();
+    let found = first.find(|one| one.restart_policy.as_deref() == Some("Always"));
+    found.map(|one| one.name.clone())
+}
+
+fn has_token(pod: &Pod) -> bool {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers
+        .flat_map(|container| container.volume_mounts.iter().flatten())
+        .any(|mount| mount.mount_path == TOKEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(change: &dyn Fn(&mut Value)) -> Pod {
+        let status = |name: &str| {
+            json!({
+                "name": name, "image": "i", "imageID": "sha256:1", "ready": true, "restartCount": 0,
+                "containerID": format!("containerd://{name}1"), "state": {"running": {}},
+            })
+        };
+        let mut pod = json!({
+            "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
+            "spec": {
+                "nodeName": "n", "restartPolicy": "Always",
+                "containers": [
+                    {"name": "main", "volumeMounts": [{"name": "work", "mountPath": "/w"}]}, {"name": "side"},
+                ],
+                "volumes": [{"name": "work", "emptyDir": {}}, {"name": "unused", "emptyDir": {}}],
+            },
+            "status": {"phase": "Running", "containerStatuses": [status("main"), status("side")]},
+        });
+        change(&mut pod);
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn records(volumes: &[&str]) -> (tempfile::TempDir, Records) {
+        let directory = tempfile::tempdir().unwrap();
+        let records = Records::at(directory.path());
+        let sandbox = SandboxRecord {
+            namespace: "ns".to_owned(),
+            pod: "p".to_owned(),
+            runtime: "build".to_owned(),
+            volumes: volumes.iter().map(|one| (*one).to_owned()).collect(),
+            restore: None,
+        };
+        records.write_sandbox("s1", &sandbox).unwrap();
+        for name in ["main", "side"] {
+            let container = ContainerRecord {
+                sandbox: "s1".to_owned(),
+                name: Some(name.to_owned()),
+                layers: vec![format!("/layers/{name}")],
+                restores: false,
+            };
+            records
+                .write_container(&format!("{name}1"), &container)
+                .unwrap();
+        }
+        (directory, records)
+    }
+
+    #[test]
+    fn a_pod_is_what_its_runtime_wrote_down() {
+        let (_directory, records) = records(&["work"]);
+        let source = Source::of(&pod(&|_| {}), "n", &records, true).unwrap();
+        assert_eq!(source.sandbox, "s1");
+        assert_eq!(source.containers[1].layers, ["/layers/side"]);
+        assert!(!source.token);
+        assert!(source.check_same(Some(&pod(&|_| {}))).is_ok());
+        let restarted = pod(&|pod| {
+            pod["status"]["containerStatuses"][1]["containerID"] = "containerd://side2".into();
+        });
+        let seen = source.check_same(Some(&restarted));
+        assert!(matches!(seen, Err(Unsaved::Ended(name)) if name == "side"));
+        assert!(matches!(source.check_same(None), Err(Unsaved::Gone(_))));
+    }
+
+    #[test]
+    fn what_cannot_be_saved_is_refused_by_name() {
+        let (_directory, known) = records(&["work"]);
+        let of = |change: &dyn Fn(&mut Value), records: &Records, keeps: bool| {
+            Source::of(&pod(change), "n", records, keeps).unwrap_err()
+        };
+        let elsewhere = of(&|pod| pod["spec"]["nodeName"] = "m".into(), &known, true);
+        assert!(matches!(elsewhere, Unsaved::Elsewhere { .. }));
+        assert!(matches!(of(&|_| {}, &known, false), Unsaved::Restarts));
+        let ended = |pod: &mut Value| {
+            pod["status"]["containerStatuses"][0]["state"] =
+                json!({"terminated": {"exitCode": 137}});
+        };
+        assert!(matches!(of(&ended, &known, true), Unsaved::Gone(_)));
+        let other = |pod: &mut Value| {
+            pod["status"]["containerStatuses"][0]["containerID"] = "containerd://runc1".into();
+        };
+        assert!(matches!(of(&other, &known, true), Unsaved::Runtime(_)));
+        let other = |pod: &mut Value| pod["metadata"]["namespace"] = "other".into();
+        assert!(matches!(of(&other, &known, true), Unsaved::Runtime(_)));
+        let sidecar = |pod: &mut Value| {
+            pod["spec"]["initContainers"] = json!([{"name": "proxy", "restartPolicy": "Always"}]);
+        };
+        assert!(matches!(of(&sidecar, &known, true), Unsaved::Sidecar(_)));
+        let (_directory, outside) = records(&[]);
+        assert!(matches!(of(&|_| {}, &outside, true), Unsaved::Volume(name) if name == "work"));
+    }
+}

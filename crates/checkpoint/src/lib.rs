@@ -1,0 +1,29 @@
+//! Checkpoints of pods on a Kubernetes node. The node agent writes them, and the wrapper around runsc restores pods
+//! from them: both use these rules and formats.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
+
+mod digest;
+mod id;
+mod machine;
+mod manifest;
+mod records;
+mod store;
+mod volumes;
+
+pub use self::digest::{Digested, file_digest};
+pub use self::id::{CheckpointId, InvalidId, Key};
+pub use self::machine::features;
+pub use self::manifest::{Candidate, Contents, Manifest, Refusal, SavedContainer, SavedFile};
+pub use self::records::{ContainerRecord, InvalidName, Records, Restore, SandboxRecord};
+pub use self::store::{Staged, Store, StoreError};
+pub use self::volumes::{hints, kept_volumes};
+
+/// The annotation of a pod that names the checkpoint to start from. The operator sets it; the runtime reads it.
+pub const RESTORE_FROM: &str = "shoal.dev/restore-from";
+/// The prefix of annotations that the runtime obeys. Nobody but the operator may set them on a sandbox's pod.
+pub const RUNTIME_PREFIX: &str = "shoal.dev/";
+/// The RuntimeClass whose pods can be saved and restored.
+pub const RUNTIME_CLASS: &str = "shoal";
+/// The directory of a node's checkpoints.
+pub const STORE: &str = "/var/lib/shoal/checkpoints";

@@ -1,0 +1,145 @@
+//! Whether the node of a checkpoint still works on it.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use shoal_crds::kruise::names::annotation;
+use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
+
+use crate::slim::PodCondition;
+
+/// How long a checkpoint waits for an executor.
+const TAKEN_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+/// How long an executor may work on one. It gives up earlier itself.
+const DONE_WITHIN: SignedDuration = SignedDuration::from_hours(1);
+/// How long a node may be silent: Kubernetes moves pods away from it then.
+const SILENT: SignedDuration = SignedDuration::from_mins(5);
+
+/// A node, with what tells whether it lives.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Node {
+    #[serde(default)]
+    status: NodeStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+struct NodeStatus {
+    #[serde(default)]
+    conditions: Vec<NodeCondition>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeCondition {
+    #[serde(flatten)]
+    of: PodCondition,
+    last_transition_time: Option<Timestamp>,
+}
+
+/// Why nobody works on a checkpoint any more. `node` is its node, if that still exists.
+pub(super) fn lost(
+    checkpoint: &Checkpoint,
+    name: &str,
+    node: Option<&Node>,
+    now: Timestamp,
+) -> Option<String> {
+    let Some(node) = node else {
+        return Some(format!(
+            "node {name} is gone, and the checkpoint with it: save the pod again"
+        ));
+    };
+    let ready = node
+        .status
+        .conditions
+        .iter()
+        .find(|one| one.of.kind == "Ready");
+    let silent = ready.filter(|ready| ready.of.status != "True");
+    let since = silent.and_then(|silent| silent.last_transition_time);
+    if since.is_some_and(|since| now.duration_since(since) > SILENT) {
+        return Some(format!(
+            "node {name} does not answer: save the pod again when it does"
+        ));
+    }
+    let phase = checkpoint.status.as_ref().and_then(|status| status.phase);
+    let began = || {
+        let annotations = checkpoint.metadata.annotations.as_ref()?;
+        annotations.get(annotation::CHECKPOINT_BEGUN)?.parse().ok()
+    };
+    let created = checkpoint.metadata.creation_timestamp.as_ref();
+    let created = created.map(|created| created.0);
+    let (since, limit): (Option<Timestamp>, _) = match phase {
+        Some(CheckpointPhase::Creating) => (began().or(created), DONE_WITHIN),
+        Some(CheckpointPhase::Pending) => (created, TAKEN_WITHIN),
+        _ => {
+            let deleted = checkpoint.metadata.deletion_timestamp.as_ref();
+            (deleted.map(|deleted| deleted.0), TAKEN_WITHIN)
+        }
+    };
+    (now.duration_since(since?) > limit).then(|| {
+        format!(
+            "no executor of node {name} has completed it within {limit:#}: is `shoal node` running there? The chart's value \
+             node.enabled turns it on"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const CREATED: &str = "2026-01-02T03:00:00Z";
+
+    const DELETED: &str = "2026-01-03T03:00:00Z";
+
+    fn lost_at(phase: &str, node: Value, now: &str) -> Option<String> {
+        let checkpoint: Checkpoint = serde_json::from_value(json!({
+            "metadata": {
+                "name": "c", "creationTimestamp": CREATED, "deletionTimestamp": DELETED, "annotations": {"shoal.dev/begun": "2026-01-02T03:09:00Z"},
+            },
+            "spec": {}, "status": {"phase": phase},
+        }))
+        .unwrap();
+        let node: Option<Node> = serde_json::from_value(node).unwrap();
+        lost(&checkpoint, "n", node.as_ref(), now.parse().unwrap())
+    }
+
+    fn node(ready: &str) -> Value {
+        json!({"status": {"conditions": [
+            {"type": "DiskPressure", "status": "False", "lastTransitionTime": "2020-01-01T00:00:00Z"},
+            {"type": "Ready", "status": ready, "lastTransitionTime": CREATED},
+        ]}})
+    }
+
+    #[test]
+    fn a_checkpoint_is_lost_with_its_node() {
+        let soon = "2026-01-02T03:01:00Z";
+        for phase in ["Pending", "Creating", "Succeeded"] {
+            assert!(
+                lost_at(phase, Value::Null, soon)
+                    .unwrap()
+                    .contains("is gone")
+            );
+            assert_eq!(lost_at(phase, node("True"), soon), None);
+            assert_eq!(lost_at(phase, node("Unknown"), soon), None);
+            let later = lost_at(phase, node("Unknown"), "2026-01-02T03:06:00Z");
+            assert!(later.unwrap().contains("does not answer"));
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_that_nobody_completes_is_given_up() {
+        let at = |phase, now| lost_at(phase, node("True"), now);
+        assert_eq!(at("Pending", "2026-01-02T03:09:00Z"), None);
+        assert!(
+            at("Pending", "2026-01-02T03:11:00Z")
+                .unwrap()
+                .contains("shoal node")
+        );
+        assert_eq!(at("Creating", "2026-01-02T04:08:00Z"), None);
+        assert!(at("Creating", "2026-01-02T04:10:00Z").is_some());
+        // Its files are deleted within that time, or later by themselves.
+        assert_eq!(at("Succeeded", "2026-01-03T03:09:00Z"), None);
+        assert!(at("Succeeded", "2026-01-03T03:11:00Z").is_some());
+    }
+}

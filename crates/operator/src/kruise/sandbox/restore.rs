@@ -1,0 +1,243 @@
+//! Pods that start from a checkpoint.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use shoal_checkpoint::{RESTORE_FROM, RUNTIME_CLASS, hints};
+use shoal_crds::kruise::names::{annotation, label};
+use shoal_crds::kruise::{Checkpoint, CheckpointPhase, Sandbox};
+
+use super::pod::Blueprint;
+
+/// What a pod needs to start from a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    id: String,
+    node: String,
+    source: Source,
+}
+
+/// The pod that was saved.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Source {
+    containers: Vec<String>,
+    service_account_token: bool,
+}
+
+/// The checkpoint that a sandbox, or its template, names.
+pub(super) fn named<'a>(sandbox: &'a Sandbox, blueprint: &'a Blueprint) -> Option<&'a str> {
+    let own = sandbox.annotation(annotation::RESTORE_FROM);
+    let of_template = &blueprint.template.metadata.annotations;
+    let of_template = of_template
+        .get(annotation::RESTORE_FROM)
+        .map(String::as_str);
+    own.or(of_template).filter(|name| !name.is_empty())
+}
+
+/// Whether a checkpoint has this name, or this id.
+pub(super) fn is_called(checkpoint: &Checkpoint, name: &str) -> bool {
+    let status = checkpoint.status.as_ref();
+    checkpoint.metadata.name.as_deref() == Some(name)
+        || status.is_some_and(|status| status.checkpoint_id == name)
+}
+
+/// What a checkpoint is restored with; otherwise, why it cannot be.
+pub(super) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Origin, String> {
+    let checkpoint = checkpoint.ok_or_else(|| format!("checkpoint {name:?} not found"))?;
+    let status = checkpoint.status.clone().unwrap_or_default();
+    if checkpoint.metadata.deletion_timestamp.is_some() {
+        return Err(format!("checkpoint {name:?} is being deleted"));
+    }
+    if status.phase != Some(CheckpointPhase::Succeeded) {
+        let phase = status.phase.unwrap_or_default();
+        return Err(format!("checkpoint {name:?} is not complete: {phase:?}"));
+    }
+    let annotations = checkpoint.metadata.annotations.as_ref();
+    let told = |key: &str| annotations.and_then(|all| all.get(key));
+    let source = told(annotation::CHECKPOINT_SOURCE);
+    let source = source.and_then(|source| serde_json::from_str(source).ok());
+    match (source, told(label::CHECKPOINT_NODE)) {
+        (Some(source), Some(node)) if !status.checkpoint_id.is_empty() => Ok(Origin {
+            id: status.checkpoint_id,
+            node: node.clone(),
+            source,
+        }),
+        _ => Err(format!(
+            "checkpoint {name:?} keeps neither memory nor files"
+        )),
+    }
+}
+
+/// Makes a pod start from a checkpoint.
+pub(super) fn apply(pod: &mut Value, origin: &Origin) -> Result<(), String> {
+    let spec = &mut pod["spec"];
+    let names = spec["containers"].as_array().into_iter().flatten();
+    let mut names: Vec<&str> = names.filter_map(|one| one["name"].as_str()).collect();
+    let mut saved: Vec<&str> = origin
+        .source
+        .containers
+        .iter()
+        .map(String::as_str)
+        .collect();
+    names.sort_unstable();
+    saved.sort_unstable();
+    if names != saved {
+        return Err(format!(
+            "the checkpoint has the containers {}, and the template {}: they must be the same",
+            saved.join(", "),
+            names.join(", ")
+        ));
+    }
+    match spec["runtimeClassName"].as_str() {
+        None | Some(RUNTIME_CLASS) => spec["runtimeClassName"] = RUNTIME_CLASS.into(),
+        Some(other) => {
+            return Err(format!(
+                "runtimeClassName {other}: only pods of the RuntimeClass {RUNTIME_CLASS} can be restored"
+            ));
+        }
+    }
+    // They had ended before the pod was saved.
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("initContainers");
+    }
+    // The mounts of both pods must be the same, and the token is one.
+    spec["automountServiceAccountToken"] = origin.source.service_account_token.into();
+    stay_on(spec, &origin.node);
+    pod["metadata"]["annotations"][RESTORE_FROM] = origin.id.as_str().into();
+    Ok(())
+}
+
+/// Requires a node, beside what the pod requires already.
+fn stay_on(spec: &mut Value, node: &str) {
+    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let required =
+        &mut spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    match required["nodeSelectorTerms"].as_array_mut() {
+        // One of the terms must hold: each gets the node.
+        Some(terms) if !terms.is_empty() => {
+            for term in terms {
+                match term["matchFields"].as_array_mut() {
+                    Some(fields) => fields.push(field.clone()),
+                    None => term["matchFields"] = json!([field]),
+                }
+            }
+        }
+        _ => required["nodeSelectorTerms"] = json!([{"matchFields": [field]}]),
+    }
+}
+
+/// Keeps the empty directories of a pod that can be saved inside of its sandbox.
+pub(super) fn keep_volumes(pod: &mut Value) {
+    if pod["spec"]["runtimeClassName"] != RUNTIME_CLASS {
+        return;
+    }
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    let kept: Vec<(String, String)> = volumes
+        .filter(|volume| volume["emptyDir"].is_object())
+        .filter_map(|volume| {
+            let in_memory = volume["emptyDir"]["medium"] == "Memory";
+            Some(hints(volume["name"].as_str()?, in_memory))
+        })
+        .flatten()
+        .collect();
+    for (key, value) in kept {
+        pod["metadata"]["annotations"][key] = value.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checkpoint(phase: &str, source: &str) -> Checkpoint {
+        serde_json::from_value(json!({
+            "metadata": {"name": "c", "annotations": {"shoal.dev/node": "n", "shoal.dev/source": source}},
+            "spec": {}, "status": {"phase": phase, "checkpointId": "id"},
+        }))
+        .unwrap()
+    }
+
+    fn pod() -> Value {
+        json!({
+            "metadata": {"annotations": {"a": "b"}},
+            "spec": {"containers": [{"name": "side"}, {"name": "main"}], "initContainers": [{"name": "first"}]},
+        })
+    }
+
+    const SOURCE: &str = r#"{"containers": ["main", "side"], "serviceAccountToken": true}"#;
+
+    #[test]
+    fn a_clone_is_like_its_source_and_on_its_node() {
+        let saved = checkpoint("Succeeded", SOURCE);
+        assert!(is_called(&saved, "c") && is_called(&saved, "id") && !is_called(&saved, "x"));
+        let origin = origin("c", Some(&saved)).unwrap();
+        let mut made = pod();
+        apply(&mut made, &origin).unwrap();
+        assert_eq!(
+            made["metadata"]["annotations"],
+            json!({"a": "b", "shoal.dev/restore-from": "id"})
+        );
+        let spec = &made["spec"];
+        assert_eq!(spec["runtimeClassName"], "shoal");
+        assert_eq!(spec["automountServiceAccountToken"], true);
+        assert_eq!(spec.get("initContainers"), None);
+        let terms = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            ["nodeSelectorTerms"];
+        let node = json!({"key": "metadata.name", "operator": "In", "values": ["n"]});
+        assert_eq!(*terms, json!([{"matchFields": [node]}]));
+    }
+
+    #[test]
+    fn required_nodes_stay_required() {
+        let mut spec = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [1]}, {"matchFields": [2]}],
+        }}}});
+        stay_on(&mut spec, "n");
+        let terms = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            ["nodeSelectorTerms"];
+        assert_eq!(terms[0]["matchExpressions"], json!([1]));
+        assert_eq!(terms[0]["matchFields"][0]["values"], json!(["n"]));
+        assert_eq!(terms[1]["matchFields"][1]["values"], json!(["n"]));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let of = |phase: &str, source: &str| origin("c", Some(&checkpoint(phase, source)));
+        assert!(origin("c", None).unwrap_err().contains("not found"));
+        assert!(of("Creating", SOURCE).unwrap_err().contains("not complete"));
+        assert!(of("Succeeded", "").unwrap_err().contains("neither"));
+        let fits = of("Succeeded", SOURCE).unwrap();
+        let mut other = pod();
+        other["spec"]["runtimeClassName"] = "gvisor".into();
+        assert!(
+            apply(&mut other, &fits)
+                .unwrap_err()
+                .contains("RuntimeClass")
+        );
+        let mut other = pod();
+        other["spec"]["containers"][0]["name"] = "other".into();
+        assert!(
+            apply(&mut other, &fits)
+                .unwrap_err()
+                .contains("must be the same")
+        );
+    }
+
+    #[test]
+    fn empty_directories_stay_inside_of_pods_that_can_be_saved() {
+        let mut made = json!({
+            "metadata": {"annotations": {}},
+            "spec": {"volumes": [
+                {"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {"medium": "Memory"}}, {"name": "c", "configMap": {}},
+            ]},
+        });
+        keep_volumes(&mut made);
+        assert_eq!(made["metadata"]["annotations"], json!({}));
+        made["spec"]["runtimeClassName"] = "shoal".into();
+        keep_volumes(&mut made);
+        let annotations = made["metadata"]["annotations"].as_object().unwrap();
+        assert_eq!(annotations.len(), 6);
+        assert_eq!(annotations["dev.gvisor.spec.mount.a.share"], "pod");
+        assert_eq!(annotations["dev.gvisor.spec.mount.b.type"], "tmpfs");
+    }
+}

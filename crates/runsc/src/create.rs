@@ -1,0 +1,156 @@
+//! The creation of a container: what it is made of is written down, and its checkpoint verified before anything of it
+//! exists.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use shoal_checkpoint::{
+    Candidate, CheckpointId, ContainerRecord, Contents, RESTORE_FROM, Records, Restore, STORE,
+    SandboxRecord, SavedContainer, Store, features, kept_volumes,
+};
+
+use crate::call::Call;
+use crate::failure::Failure;
+use crate::spec::Spec;
+use crate::{mounts, runtime, verified};
+
+/// Prepares a container. Returns more flags for runsc.
+pub(crate) fn prepare(call: &Call, state: &Path) -> Result<Vec<OsString>, Failure> {
+    let bundle = call.bundle.clone().ok_or(Failure::Incomplete("a bundle"))?;
+    let mut spec = Spec::read(&bundle)?;
+    let Some(sandbox) = spec.cri("sandbox-id").map(str::to_owned) else {
+        // It is not Kubernetes' container.
+        return Ok(Vec::new());
+    };
+    let records = Records::at(state);
+    let name = match spec.cri("container-type") {
+        Some("sandbox") => None,
+        _ => {
+            let name = spec.cri("container-name");
+            Some(
+                name.ok_or(Failure::Incomplete("the container's name"))?
+                    .to_owned(),
+            )
+        }
+    };
+    if name.is_none() {
+        let record = sandbox_record(&spec, state)?;
+        let written = records.write_sandbox(&sandbox, &record);
+        written.map_err(|error| Failure::io("the sandbox's record", error))?;
+        if spec.join_pod() {
+            spec.write(&bundle)?;
+        }
+    }
+    let record = records
+        .sandbox(&sandbox)
+        .map_err(|error| Failure::io("the sandbox's record", error))?;
+    let container = container_record(call, &records, &record, sandbox, name, &bundle)?;
+    records
+        .write_container(&call.id, &container)
+        .map_err(|error| Failure::io("the container's record", error))?;
+    Ok(files_of(&record, &container))
+}
+
+/// What a new sandbox is made of, and restored from.
+fn sandbox_record(spec: &Spec, state: &Path) -> Result<SandboxRecord, Failure> {
+    let of = |key, what| {
+        let value = spec.cri(key).ok_or(Failure::Incomplete(what))?;
+        Ok::<_, Failure>(value.to_owned())
+    };
+    let mut record = SandboxRecord {
+        namespace: of("sandbox-namespace", "the namespace")?,
+        pod: of("sandbox-name", "the pod's name")?,
+        runtime: runtime::digest(state)?,
+        volumes: kept_volumes(&spec.annotations),
+        restore: None,
+    };
+    if let Some(name) = spec.annotations.get(RESTORE_FROM) {
+        let id: CheckpointId = name.parse()?;
+        record.restore = Some(checked(&record, &id, state)?);
+    }
+    Ok(record)
+}
+
+/// The checkpoint, if the pod may be restored from it.
+fn checked(record: &SandboxRecord, id: &CheckpointId, state: &Path) -> Result<Restore, Failure> {
+    let store = Store::at(STORE);
+    let told = |error| Failure::Store {
+        id: id.to_string(),
+        error,
+    };
+    let manifest = store.manifest(&record.namespace, id).map_err(told)?;
+    let cpuinfo =
+        fs::read_to_string("/proc/cpuinfo").map_err(|error| Failure::io("/proc/cpuinfo", error))?;
+    let candidate = Candidate {
+        namespace: &record.namespace,
+        runtime: &record.runtime,
+        features: &features(&cpuinfo),
+        volumes: &record.volumes,
+    };
+    manifest
+        .admits(&candidate)
+        .map_err(|error| told(error.into()))?;
+    verified::verify(state, &store, &manifest, id).map_err(told)?;
+    Ok(Restore {
+        id: id.to_string(),
+        directory: store.place(&record.namespace, id.key()).map_err(told)?,
+        contents: manifest.contents,
+        containers: manifest.containers,
+    })
+}
+
+/// What a new container is made of, and whether its start restores it.
+fn container_record(
+    call: &Call,
+    records: &Records,
+    sandbox: &SandboxRecord,
+    id: String,
+    name: Option<String>,
+    bundle: &Path,
+) -> Result<ContainerRecord, Failure> {
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo")
+        .map_err(|error| Failure::io("/proc/self/mountinfo", error))?;
+    let layers = mounts::layers(&mountinfo, &bundle.join("rootfs"));
+    let mut restores = false;
+    if let Some(restore) = &sandbox.restore {
+        let mark = name.as_deref().unwrap_or(PAUSE);
+        let again = records.was_restored(&id, mark);
+        let again = again.map_err(|error| Failure::io("the container's record", error))?;
+        if again && !sandbox.volumes.is_empty() {
+            // The restored sandbox no longer knows the files behind its volumes: it would empty them.
+            crate::begin::end_sandbox(call, &id);
+            return Err(Failure::StartsAgain(mark.to_owned()));
+        }
+        restores = !again;
+        if let Some(name) = name.as_deref().filter(|_| restores) {
+            SavedContainer::admits(&restore.containers, name, &layers).map_err(|error| {
+                Failure::Refused {
+                    id: restore.id.clone(),
+                    error,
+                }
+            })?;
+        }
+    }
+    Ok(ContainerRecord {
+        sandbox: id,
+        name,
+        layers,
+        restores,
+    })
+}
+
+/// The name under which the sandbox's own container is remembered. No container of a pod has it.
+pub(crate) const PAUSE: &str = "_sandbox";
+
+/// The flag that gives a sandbox the saved files of its containers, where no memory was saved.
+fn files_of(sandbox: &SandboxRecord, container: &ContainerRecord) -> Vec<OsString> {
+    let restore = sandbox.restore.as_ref();
+    let restore = restore.filter(|restore| restore.contents == Contents::Files);
+    let (Some(restore), None) = (restore, &container.name) else {
+        return Vec::new();
+    };
+    let mut flag = OsString::from("--fs-restore-image-path=");
+    flag.push(&restore.directory);
+    vec![flag]
+}
