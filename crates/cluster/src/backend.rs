@@ -26,6 +26,7 @@ use crate::initialize::Passes;
 use crate::installation::Cluster;
 use crate::keys::{FIRST_KEY, Keys, STORE};
 use crate::pools::Pools;
+use crate::quotas::Quotas;
 use crate::routes::Routes;
 use crate::sandboxes::{self, Port, Sandboxes};
 use crate::teams::TeamsPort;
@@ -98,11 +99,17 @@ impl Backend {
             keys,
         };
         let passes = Passes::new(Api::namespaced(client.clone(), &config.system_namespace));
+        let quotas = Arc::new(Quotas::new(client.clone(), &config.system_namespace));
+        let sweeper = quotas.clone();
+        tasks.spawn("reservations of quotas", async move {
+            sweeper.sweep().await;
+        });
         let (ports, routes) = assemble(
             client,
             &watches,
             installation,
             passes,
+            quotas,
             config.max_timeout,
             clock,
         );
@@ -167,11 +174,14 @@ fn assemble(
     watches: &Watches,
     installation: Cluster,
     passes: Passes,
+    quotas: Arc<Quotas>,
     max_timeout: Duration,
     clock: Arc<dyn Clock>,
 ) -> (Ports, Arc<Routes>) {
     let templates = Arc::new(Templates::new(watches.sets.clone()));
     let sandboxes = Arc::new(Sandboxes {
+        keys: watches.keys.clone(),
+        quotas,
         claims: Claims::new(client.clone(), watches.sandboxes.clone()),
         client,
         watched: watches.sandboxes.clone(),

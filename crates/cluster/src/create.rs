@@ -1,8 +1,8 @@
 //! Creating a sandbox: a claim from the pool of its template, or a new one where none waits.
 
+mod quota;
 mod request;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_crds::kruise::names::{annotation, condition, label};
 use shoal_crds::kruise::{Claiming, InitRequest, Sandbox, SandboxSet};
 
+use self::quota::Reserved;
 use crate::identity::{self, key};
 use crate::options::{Keep, Options};
 use crate::sandboxes::Sandboxes;
@@ -51,6 +52,14 @@ struct Plan {
 }
 
 impl Plan {
+    /// Gives the sandbox the processors of the request.
+    fn scale(&self, sandbox: &mut Sandbox) {
+        if let (Some(resize), Some(template)) = (&self.resize, &mut sandbox.spec.template) {
+            let cpu = pod::cpu(template).map(|cpu| cpu.map(|cpu| target(resize, cpu)));
+            pod::set_cpu(template, cpu);
+        }
+    }
+
     /// How long the sandbox may take to become ready.
     fn ready_timeout(&self) -> Duration {
         self.options.ready_timeout.unwrap_or(READY).min(READY)
@@ -73,13 +82,21 @@ impl Sandboxes {
         principal: &Principal,
         new: SandboxRequest,
     ) -> Result<Created, CreateError> {
-        let plan = self.plan(principal, new)?;
+        let mut plan = self.plan(principal, new)?;
         if plan.closed {
             let (namespace, _) = key(&plan.set.metadata);
             internet::check_policy(&self.client, &namespace).await?;
         }
-        let (sandbox, is_new) = self.place(&plan).await?;
-        let finished = match self.finish(&plan, &sandbox, is_new).await {
+        let mut reserved = self.reserve(principal, &mut plan).await?;
+        let (sandbox, is_new) = match self.place(&plan, &mut reserved).await {
+            Ok(placed) => placed,
+            Err(error) => {
+                quota::release(reserved, Some(&error)).await;
+                return Err(error);
+            }
+        };
+        let finish = self.finish(&plan, &sandbox, is_new);
+        let finished = match tokio::join!(finish, quota::release(reserved, None)).0 {
             Ok(ready) if is_new => self.begin(&plan, &ready).await,
             Ok(ready) => Ok(Arc::new(record::of(&ready, Time::now()))),
             Err(error) => Err(error),
@@ -108,7 +125,7 @@ impl Sandboxes {
         let id = identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
             .map(|id| id.to_string());
         let init = (!options.skip_init).then(|| {
-            let mut env_vars = identity_variables(&set, id.as_deref());
+            let mut env_vars = request::identity_variables(&set, id.as_deref());
             // The user's variables override these.
             env_vars.extend(new.env);
             Ok::<_, NoEntropy>(InitRequest {
@@ -122,6 +139,7 @@ impl Sandboxes {
             lock: hex(&random::bytes::<16>()?),
             at: now,
             claim_name: None,
+            quota_key: None,
             shutdown_time,
             pause_time,
             labels,
@@ -160,20 +178,17 @@ impl Sandboxes {
     }
 
     /// A claimed sandbox, and whether it is new.
-    async fn place(&self, plan: &Plan) -> Result<(Arc<Sandbox>, bool), CreateError> {
-        let scale = |sandbox: &mut Sandbox| {
-            if let (Some(resize), Some(template)) = (&plan.resize, &mut sandbox.spec.template) {
-                let cpu = pod::cpu(template).map(|cpu| cpu.map(|cpu| target(resize, cpu)));
-                pod::set_cpu(template, cpu);
-            }
-        };
-        let taken = self.claims.take(&plan.set, &plan.claiming, scale).await;
-        if let Some(taken) = self.answered(plan, taken).await? {
+    async fn place(
+        &self,
+        plan: &Plan,
+        reserved: &mut Reserved<'_>,
+    ) -> Result<(Arc<Sandbox>, bool), CreateError> {
+        if let Some(taken) = self.take(plan, reserved).await? {
             return Ok((taken, false));
         }
         if plan.options.pooled_only {
             if let Some(time) = plan.options.claim_timeout
-                && let Some(taken) = self.take_within(plan, time, scale).await?
+                && let Some(taken) = self.take_within(plan, time, reserved).await?
             {
                 return Ok((taken, false));
             }
@@ -185,7 +200,7 @@ impl Sandboxes {
         let revision = revision.map_or("", |status| status.update_revision.as_str());
         let mut sandbox = plan.set.member(revision);
         plan.claiming.claim(&mut sandbox);
-        scale(&mut sandbox);
+        plan.scale(&mut sandbox);
         // Its time begins when it is ready.
         let starts = plan.ready_timeout();
         for time in [
@@ -196,10 +211,25 @@ impl Sandboxes {
         }
         let annotations = sandbox.metadata.annotations.get_or_insert_default();
         annotations.insert(annotation::SANDBOX_PRIORITY.to_owned(), PRIORITY.to_owned());
+        quota::renew(reserved).await?;
         let (namespace, _) = key(&plan.set.metadata);
         let api: Api<Sandbox> = Api::namespaced(self.client.clone(), &namespace);
         let made = api.create(&PostParams::default(), &sandbox).await;
         Ok((self.watched.put(self.answered(plan, made).await?), true))
+    }
+
+    /// Claims a sandbox that waits, if one does.
+    async fn take(
+        &self,
+        plan: &Plan,
+        reserved: &mut Reserved<'_>,
+    ) -> Result<Option<Arc<Sandbox>>, CreateError> {
+        quota::renew(reserved).await?;
+        let taken = self.claims.take(&plan.set, &plan.claiming, |sandbox| {
+            plan.scale(sandbox);
+            quota::allows(reserved, sandbox)
+        });
+        self.answered(plan, taken.await).await
     }
 
     /// The answer to a write. Without a clear one, the write may have been done: what it made is deleted.
@@ -224,15 +254,14 @@ impl Sandboxes {
         &self,
         plan: &Plan,
         time: Duration,
-        scale: impl Fn(&mut Sandbox),
+        reserved: &mut Reserved<'_>,
     ) -> Result<Option<Arc<Sandbox>>, CreateError> {
         let end = tokio::time::Instant::now() + time.min(CLAIM);
         let mut pause = Duration::from_millis(200);
         while tokio::time::Instant::now() + pause < end {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(2));
-            let taken = self.claims.take(&plan.set, &plan.claiming, &scale).await;
-            if let Some(taken) = self.answered(plan, taken).await? {
+            if let Some(taken) = self.take(plan, reserved).await? {
                 return Ok(Some(taken));
             }
         }
@@ -314,23 +343,6 @@ pub(crate) fn kept_until(from: Time, keep: Keep) -> Time {
         Keep::For(time) => SignedDuration::try_from(time).unwrap_or(FOR_EVER),
     };
     from.checked_add(keep.min(FOR_EVER)).unwrap_or(Time::MAX)
-}
-
-/// The variables by which programs know that they are in a sandbox, and in which one.
-fn identity_variables(set: &SandboxSet, id: Option<&str>) -> BTreeMap<String, String> {
-    let (namespace, name) = key(&set.metadata);
-    let variables = [
-        ("E2B_SANDBOX", "true".to_owned()),
-        ("E2B_SANDBOX_ID", id.unwrap_or_default().to_owned()),
-        (
-            "E2B_TEMPLATE_ID",
-            identity::template(&namespace, &name).to_string(),
-        ),
-    ];
-    variables
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
 }
 
 fn target(resize: &ResizeCreated, before: MilliCpu) -> MilliCpu {

@@ -17,6 +17,7 @@
 mod access;
 mod backend;
 mod claim;
+mod config_map;
 mod create;
 mod elsewhere;
 mod failure;
@@ -30,6 +31,7 @@ mod lifecycle;
 mod options;
 mod pod;
 mod pools;
+mod quotas;
 mod random;
 mod ready;
 mod record;

@@ -312,7 +312,7 @@ impl Sandboxes {
     }
 
     /// The state that the API server has.
-    async fn fresh(&self, key: &Key) -> Result<Arc<Sandbox>, SandboxError> {
+    pub(crate) async fn fresh(&self, key: &Key) -> Result<Arc<Sandbox>, SandboxError> {
         let found = self.api(key).get_opt(&key.1).await;
         let found = found.map_err(|error| failure::store(&error))?;
         let found = found.ok_or_else(|| self.gone(key))?;

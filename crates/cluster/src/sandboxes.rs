@@ -23,6 +23,8 @@ use shoal_crds::kruise::names::label;
 use crate::claim::{Claims, pool_index};
 use crate::identity::{self, Key, key, sandbox_id};
 use crate::initialize::Passes;
+use crate::keys::Keys;
+use crate::quotas::{Ask, Hold, Quotas, amount_of, name_of};
 use crate::templates::Templates;
 use crate::watched::Watched;
 use crate::{failure, pod, record};
@@ -34,6 +36,8 @@ pub(crate) struct Sandboxes {
     pub(crate) templates: Arc<Templates>,
     pub(crate) claims: Claims,
     pub(crate) passes: Passes,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) quotas: Arc<Quotas>,
     pub(crate) max_timeout: Duration,
 }
 
@@ -116,18 +120,59 @@ impl Sandboxes {
             }
             .into());
         }
-        let sandbox = self
+        let reserved = self.reserve_resize(key, &resize).await?;
+        let written = self
             .write(key, |sandbox| {
-                let (Some(cpu), Some(template)) = (resize.cpu, &sandbox.spec.template) else {
+                let Some(resized) = resized(sandbox, &resize) else {
                     return Ok(None);
                 };
-                let mut template = template.clone();
-                pod::set_cpu(&mut template, [Some(cpu); 2]);
+                let allows = |hold: &Hold<'_>| hold.is_fresh() && hold.covers(&resized);
+                if !reserved.as_ref().is_none_or(allows) {
+                    return Err(SandboxError::Busy(sandbox_id(sandbox)));
+                }
+                let template = &resized.spec.template;
                 Ok(Some(serde_json::json!({"spec": {"template": template}})))
             })
-            .await?;
-        Ok(Arc::new(record::of(&sandbox, Time::now())))
+            .await;
+        // Without a clear answer the sandbox may still grow.
+        if let Some(hold) = reserved
+            && !matches!(written, Err(SandboxError::Store(_)))
+        {
+            hold.release().await;
+        }
+        Ok(Arc::new(record::of(&*written?, Time::now())))
     }
+
+    /// Reserves what a sandbox will use, if it counts against a quota.
+    async fn reserve_resize(
+        &self,
+        key: &Key,
+        resize: &Resize,
+    ) -> Result<Option<Hold<'_>>, SandboxError> {
+        let sandbox = self.fresh(key).await?;
+        let labels = sandbox.metadata.labels.as_ref();
+        let holder = labels.and_then(|labels| labels.get(label::QUOTA_KEY)?.parse().ok());
+        let quota = holder.and_then(|id| Some((id, self.keys.quota(id)?)));
+        let (Some((id, quota)), Some(resized)) = (quota, resized(&sandbox, resize)) else {
+            return Ok(None);
+        };
+        let ask = Ask {
+            key: id,
+            quota,
+            namespace: key.0.clone(),
+            sandbox: name_of(&sandbox),
+            amount: amount_of(&resized),
+        };
+        Ok(Some(self.quotas.reserve(ask).await?))
+    }
+}
+
+/// The sandbox with other processors; none when nothing changes.
+fn resized(sandbox: &Sandbox, resize: &Resize) -> Option<Sandbox> {
+    let mut resized = sandbox.clone();
+    let template = resized.spec.template.as_mut()?;
+    pod::set_cpu(template, [Some(resize.cpu?); 2]);
+    Some(resized)
 }
 
 /// The port. Creates, pauses and resumes continue when their callers stop waiting: what follows a write is part

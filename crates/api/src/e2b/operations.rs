@@ -273,7 +273,7 @@ fn of_keys() -> Vec<Operation> {
         )
         .about("The only response with the key itself.")
         .admin()
-        .body::<api_keys::NamedKey>()
+        .body::<api_keys::NewTeamApiKey>()
         .answers::<api_keys::CreatedTeamApiKey>(201)
         .fails(KEYS),
         e2b.op(

@@ -39,6 +39,8 @@ pub mod label {
     pub const CHECKPOINT_TYPE: &str = "agents.kruise.io/checkpoint-type";
     /// The ID of a checkpoint.
     pub const CHECKPOINT_ID: &str = "agents.kruise.io/checkpoint-id";
+    /// The ID of the API key whose quota the sandbox counts against.
+    pub const QUOTA_KEY: &str = "agents.kruise.io/quota-key";
     /// The creator of a pod: `sandbox` or `external`. Also an annotation.
     pub const CREATED_BY: &str = "agents.kruise.io/created-by";
     /// The ID of the API key that owns the object. Also an annotation.
