@@ -1,5 +1,6 @@
 //! The controllers of `agents.kruise.io`.
 
+mod autoscaler;
 mod batches;
 mod checkpoint;
 mod claim;
@@ -12,6 +13,7 @@ mod traffic;
 mod update_ops;
 mod write;
 
+pub(crate) use autoscaler::{AutoscalerController, AutoscalerTimes, autoscaler_group};
 pub(crate) use checkpoint::{CheckpointController, checkpoint_group};
 pub(crate) use claim::{SandboxClaimController, claim_group};
 pub(crate) use init_secret::ensure as ensure_init_secret;

@@ -18,6 +18,7 @@ use shoal_crds::kruise::{Sandbox, SandboxSet, SandboxSetStatus, SandboxTemplate}
 
 use self::backoff::Backoff;
 use self::plan::Plan;
+pub(super) use self::plan::resolve;
 use super::NoInternet;
 use super::batches::{self, AT_ONCE};
 use super::write;
