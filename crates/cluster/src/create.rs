@@ -1,5 +1,7 @@
 //! Creating a sandbox: a claim from the pool of its template, or a new one where none waits.
 
+mod finish;
+mod once;
 mod quota;
 mod request;
 
@@ -11,20 +13,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use kube::Api;
 use kube::api::PostParams;
 use shoal_core::auth::Principal;
-use shoal_core::driver::DriverError;
 use shoal_core::ports::NoEntropy;
-use shoal_core::ports::create::{CpuTarget, CreateError, Created, ResizeCreated, SandboxRequest};
+use shoal_core::ports::create::{CreateError, Created, Idempotency, ResizeCreated, SandboxRequest};
 use shoal_core::ports::templates::TemplateError;
 use shoal_core::resources::MilliCpu;
-use shoal_core::sandbox::{OnTimeout, SandboxRecord};
-use shoal_crds::kruise::names::{annotation, condition, label};
+use shoal_core::sandbox::OnTimeout;
+use shoal_crds::kruise::names::annotation;
 use shoal_crds::kruise::{Claiming, InitRequest, Sandbox, SandboxSet};
 
+use self::once::Once;
 use self::quota::Reserved;
 use crate::identity::{self, key};
 use crate::options::{Keep, Options};
 use crate::sandboxes::Sandboxes;
-use crate::{failure, internet, pod, random, ready, record};
+use crate::{failure, internet, pod, random, record};
 
 /// How long a sandbox may take to become ready when the request does not say: its image may have to be
 /// pulled.
@@ -48,6 +50,8 @@ struct Plan {
     timeout: Option<Duration>,
     /// Whether the internet is closed to it.
     closed: bool,
+    /// The only sandbox of the request's idempotency key.
+    once: Option<Once>,
     options: Options,
 }
 
@@ -81,8 +85,34 @@ impl Sandboxes {
         &self,
         principal: &Principal,
         new: SandboxRequest,
+        idempotency: Option<&Idempotency>,
     ) -> Result<Created, CreateError> {
         let mut plan = self.plan(principal, new)?;
+        plan.once = idempotency.map(|idempotency| Once::of(principal, idempotency));
+        let Some(once) = plan.once.clone() else {
+            return self.create_planned(principal, plan).await;
+        };
+        if plan.options.pooled_only {
+            let why = "Bad extension param: create-on-no-stock=false: a create with an idempotency key makes its sandbox";
+            return Err(CreateError::InvalidOption(why.to_owned()));
+        }
+        if let Some(made) = self.made_before(&once).await? {
+            return Ok(made);
+        }
+        match self.create_planned(principal, plan).await {
+            // The same request was faster, here or at another replica.
+            Err(refused @ (CreateError::IdempotencyInProgress | CreateError::Full(_))) => {
+                self.made_before(&once).await?.ok_or(refused)
+            }
+            created => created,
+        }
+    }
+
+    async fn create_planned(
+        &self,
+        principal: &Principal,
+        mut plan: Plan,
+    ) -> Result<Created, CreateError> {
         if plan.closed {
             let (namespace, _) = key(&plan.set.metadata);
             internet::check_policy(&self.client, &namespace).await?;
@@ -153,6 +183,7 @@ impl Sandboxes {
             resize: new.resize,
             timeout: (!new.endless).then_some(new.timeout),
             closed,
+            once: None,
             options,
         })
     }
@@ -183,7 +214,9 @@ impl Sandboxes {
         plan: &Plan,
         reserved: &mut Reserved<'_>,
     ) -> Result<(Arc<Sandbox>, bool), CreateError> {
-        if let Some(taken) = self.take(plan, reserved).await? {
+        if plan.once.is_none()
+            && let Some(taken) = self.take(plan, reserved).await?
+        {
             return Ok((taken, false));
         }
         if plan.options.pooled_only {
@@ -211,10 +244,16 @@ impl Sandboxes {
         }
         let annotations = sandbox.metadata.annotations.get_or_insert_default();
         annotations.insert(annotation::SANDBOX_PRIORITY.to_owned(), PRIORITY.to_owned());
+        if let Some(once) = &plan.once {
+            once.name(&mut sandbox);
+        }
         quota::renew(reserved).await?;
         let (namespace, _) = key(&plan.set.metadata);
         let api: Api<Sandbox> = Api::namespaced(self.client.clone(), &namespace);
         let made = api.create(&PostParams::default(), &sandbox).await;
+        if plan.once.is_some() && made.as_ref().is_err_and(failure::is_conflict) {
+            return Err(CreateError::IdempotencyInProgress);
+        }
         Ok((self.watched.put(self.answered(plan, made).await?), true))
     }
 
@@ -267,73 +306,6 @@ impl Sandboxes {
         }
         Ok(None)
     }
-
-    /// Begins the time of a new sandbox, now that it is ready.
-    async fn begin(&self, plan: &Plan, ready: &Sandbox) -> Result<Arc<SandboxRecord>, CreateError> {
-        match plan.timeout {
-            Some(timeout) => Ok(self.set_deadline(&key(&ready.metadata), timeout).await?),
-            None => Ok(Arc::new(record::of(ready, Time::now()))),
-        }
-    }
-
-    async fn finish(
-        &self,
-        plan: &Plan,
-        sandbox: &Sandbox,
-        is_new: bool,
-    ) -> Result<Arc<Sandbox>, CreateError> {
-        let key = key(&sandbox.metadata);
-        let time = plan.ready_timeout();
-        // A waiting sandbox is ready. Only a change of its pod has to be waited for.
-        let early = plan.resize.is_some_and(|resize| resize.early_return);
-        // The policy that closes the internet selects the pod by a label, which the operator gives it.
-        let changes = plan.closed || (plan.resize.is_some() && !early);
-        let ready = if is_new || changes {
-            let generation = sandbox.metadata.generation.unwrap_or_default();
-            let ready = ready::wait(&self.watched, &key, generation, time).await;
-            ready.map_err(|error| CreateError::NotReady(error.to_string()))?
-        } else {
-            let known = self.watched.get(&key);
-            known.unwrap_or_else(|| Arc::new(sandbox.clone()))
-        };
-        let labels = ready.status.as_ref().map(|status| &status.pod_info.labels);
-        let label = labels.and_then(|labels| labels.get(label::ALLOW_INTERNET_ACCESS));
-        if plan.closed && label.is_none_or(|label| label != "false") {
-            let told = "its pod did not get the label that closes the internet".to_owned();
-            return Err(CreateError::NotReady(told));
-        }
-        if let Some(failed) = plan.resize.and_then(|resize| not_resized(&ready, resize)) {
-            return Err(CreateError::Driver(DriverError::CannotResize(failed)));
-        }
-        if let Some(init) = &plan.claiming.init {
-            let gone = || CreateError::NotReady(ready::describe(&ready));
-            let address = ready.address().ok_or_else(gone)?;
-            self.initialize(&ready, address, init.clone()).await?;
-        }
-        Ok(ready)
-    }
-
-    /// Deletes a sandbox that did not become ready, or keeps it as the request says.
-    async fn clear(&self, plan: &Plan, sandbox: &Sandbox) {
-        let cleared = match plan.options.keep_failed {
-            None => self.delete(sandbox).await,
-            Some(keep) => {
-                let until = match keep {
-                    Keep::ForEver => None,
-                    Keep::For(_) => Some(kept_until(Time::now(), keep)),
-                };
-                let patch = serde_json::json!({
-                    "metadata": {"labels": {label::RESERVED_FAILED_SANDBOX: "true"}},
-                    "spec": {"shutdownTime": until, "pauseTime": null},
-                });
-                self.patch(&key(&sandbox.metadata), &patch).await.map(drop)
-            }
-        };
-        if let Err(error) = cleared {
-            let id = identity::sandbox_id(sandbox);
-            tracing::warn!(sandbox = %id, %error, "cannot clear a sandbox that failed");
-        }
-    }
 }
 
 /// The end of the time that a pause or a failure keeps a sandbox.
@@ -351,14 +323,6 @@ fn target(resize: &ResizeCreated, before: MilliCpu) -> MilliCpu {
         ..shoal_core::resources::Resources::default()
     };
     resize.limits(&before).cpu
-}
-
-/// Why a resize was given up. An absolute amount is a wish, as OpenKruise has it; a factor is a demand.
-fn not_resized(sandbox: &Sandbox, resize: ResizeCreated) -> Option<String> {
-    let update = sandbox.condition(condition::INPLACE_UPDATE)?;
-    let failed = update.status == "False" && update.reason == "Failed";
-    let demanded = matches!(resize.cpu, CpuTarget::Factor(_));
-    (failed && demanded).then(|| update.message.clone())
 }
 
 /// The API server refused a sandbox, as for want of quota, or did not answer.

@@ -219,7 +219,11 @@ impl Sandboxes {
         self.initialize_again(&ready)
             .await
             .map_err(SandboxError::NotResumed)?;
-        Ok(Arc::new(record::of(&ready, Time::now())))
+        // Its time begins now. Another caller may have paused it again, or given it more.
+        match self.extend_deadline(key, timeout).await {
+            Err(SandboxError::Refused(_)) => Ok(Arc::new(record::of(&ready, Time::now()))),
+            extended => extended,
+        }
     }
 
     /// Deletes a sandbox. The operator and Kubernetes remove the rest.
@@ -319,7 +323,7 @@ impl Sandboxes {
         Ok(self.watched.put(found))
     }
 
-    fn api(&self, (namespace, _): &Key) -> Api<Sandbox> {
+    pub(crate) fn api(&self, (namespace, _): &Key) -> Api<Sandbox> {
         Api::namespaced(self.client.clone(), namespace)
     }
 

@@ -1,5 +1,6 @@
 //! Sandboxes: the port, over custom resources.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +25,11 @@ use crate::claim::{Claims, pool_index};
 use crate::identity::{self, Key, key, sandbox_id};
 use crate::initialize::Passes;
 use crate::keys::Keys;
-use crate::quotas::{Ask, Hold, Quotas, amount_of, name_of};
+use crate::nodes::NodeAddresses;
+use crate::quotas::Quotas;
 use crate::templates::Templates;
 use crate::watched::Watched;
-use crate::{failure, pod, record};
+use crate::{failure, record};
 
 /// The sandboxes of all namespaces.
 pub(crate) struct Sandboxes {
@@ -38,6 +40,7 @@ pub(crate) struct Sandboxes {
     pub(crate) passes: Passes,
     pub(crate) keys: Arc<Keys>,
     pub(crate) quotas: Arc<Quotas>,
+    pub(crate) nodes: Arc<NodeAddresses>,
     pub(crate) max_timeout: Duration,
 }
 
@@ -84,6 +87,13 @@ impl Sandboxes {
         })
     }
 
+    /// The address of a sandbox's pod.
+    pub(crate) fn address(&self, sandbox: &Sandbox) -> Option<IpAddr> {
+        sandbox
+            .address()
+            .filter(|address| !self.nodes.has(*address))
+    }
+
     fn grant(
         principal: &Principal,
         sandbox: &Sandbox,
@@ -107,72 +117,6 @@ impl Sandboxes {
         let known = known.ok_or_else(|| SandboxError::NotFound(id.clone()))?;
         Ok(key(&known.metadata))
     }
-
-    async fn resize_one(
-        &self,
-        key: &Key,
-        resize: Resize,
-    ) -> Result<Arc<SandboxRecord>, SandboxError> {
-        if resize.memory.is_some() {
-            return Err(NotServed {
-                what: "another amount of memory for a running sandbox",
-                instead: "change its processors, or create it from a SandboxSet with more",
-            }
-            .into());
-        }
-        let reserved = self.reserve_resize(key, &resize).await?;
-        let written = self
-            .write(key, |sandbox| {
-                let Some(resized) = resized(sandbox, &resize) else {
-                    return Ok(None);
-                };
-                let allows = |hold: &Hold<'_>| hold.is_fresh() && hold.covers(&resized);
-                if !reserved.as_ref().is_none_or(allows) {
-                    return Err(SandboxError::Busy(sandbox_id(sandbox)));
-                }
-                let template = &resized.spec.template;
-                Ok(Some(serde_json::json!({"spec": {"template": template}})))
-            })
-            .await;
-        // Without a clear answer the sandbox may still grow.
-        if let Some(hold) = reserved
-            && !matches!(written, Err(SandboxError::Store(_)))
-        {
-            hold.release().await;
-        }
-        Ok(Arc::new(record::of(&*written?, Time::now())))
-    }
-
-    /// Reserves what a sandbox will use, if it counts against a quota.
-    async fn reserve_resize(
-        &self,
-        key: &Key,
-        resize: &Resize,
-    ) -> Result<Option<Hold<'_>>, SandboxError> {
-        let sandbox = self.fresh(key).await?;
-        let labels = sandbox.metadata.labels.as_ref();
-        let holder = labels.and_then(|labels| labels.get(label::QUOTA_KEY)?.parse().ok());
-        let quota = holder.and_then(|id| Some((id, self.keys.quota(id)?)));
-        let (Some((id, quota)), Some(resized)) = (quota, resized(&sandbox, resize)) else {
-            return Ok(None);
-        };
-        let ask = Ask {
-            key: id,
-            quota,
-            namespace: key.0.clone(),
-            sandbox: name_of(&sandbox),
-            amount: amount_of(&resized),
-        };
-        Ok(Some(self.quotas.reserve(ask).await?))
-    }
-}
-
-/// The sandbox with other processors; none when nothing changes.
-fn resized(sandbox: &Sandbox, resize: &Resize) -> Option<Sandbox> {
-    let mut resized = sandbox.clone();
-    let template = resized.spec.template.as_mut()?;
-    pod::set_cpu(template, [Some(resize.cpu?); 2]);
-    Some(resized)
 }
 
 /// The port. Creates, pauses and resumes continue when their callers stop waiting: what follows a write is part
@@ -205,14 +149,11 @@ impl SandboxesPort for Port {
         idempotency: Option<Idempotency>,
     ) -> BoxFuture<'a, Result<Created, CreateError>> {
         Box::pin(async move {
-            if idempotency.is_some() {
-                return Err(CreateError::Sandbox(SandboxError::NotServed(NotServed {
-                    what: "an idempotency key",
-                    instead: "create a SandboxClaim, whose name is one",
-                })));
-            }
             let (sandboxes, principal) = (self.0.clone(), principal.clone());
-            let created = tokio::spawn(async move { sandboxes.create_one(&principal, new).await });
+            let created = tokio::spawn(async move {
+                let once = idempotency.as_ref();
+                sandboxes.create_one(&principal, new, once).await
+            });
             created.await.map_err(StoreError::failed)?
         })
     }

@@ -105,6 +105,8 @@ pub mod annotation {
     pub const ENVD_URL: &str = "e2b.agents.kruise.io/envd-url";
     /// The CSI mounts of the sandbox, as a JSON array.
     pub const CSI_VOLUME_CONFIG: &str = "e2b.agents.kruise.io/csi-volume-config";
+    /// The digest of the request that made the sandbox, if it had an idempotency key.
+    pub const IDEMPOTENT_REQUEST: &str = "e2b.agents.kruise.io/idempotent-request";
     /// The metadata of the E2B API whose keys cannot be those of annotations, as a JSON object.
     pub const OTHER_METADATA: &str = "e2b.agents.kruise.io/metadata";
     /// Whether the E2B API returns the pod's address.
