@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import datetime
 import http.server
 import json
 import socket
@@ -234,6 +235,30 @@ def test_a_create_that_is_repeated_makes_one_sandbox(replicas, key, cluster):
     assert call(replicas[0], key, "DELETE", f"/sandboxes/{made}")[0] == 204
     again = wait_until(lambda: (seen := repeated(replicas[1], key, "first", "once"))[0] == 201 and seen[1], 60, "another one")
     assert again["sandboxID"] != made
+
+
+def test_the_time_of_a_resumed_sandbox_begins_when_it_is_ready(replicas, key, cluster):
+    cluster.apply(plain_set("rests", 1))
+    made = create(replicas[0], key, "rests", timeout=600)["sandboxID"]
+    name = resources(cluster, "rests")[made]["metadata"]["name"]
+    assert call(replicas[0], key, "POST", f"/sandboxes/{made}/pause", {})[0] == 204
+    # Its next pod does not start until it is told to.
+    hold = {"spec": {"template": {"metadata": {"annotations": {"fake-node/hold": "true"}}}}}
+    cluster.patch("sandboxes.agents.kruise.io", name, hold)
+    end = lambda: datetime.datetime.fromisoformat(  # noqa: E731
+        cluster.get("sandboxes.agents.kruise.io", name)["spec"]["shutdownTime"].replace("Z", "+00:00")
+    )
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        answer = other.submit(call, replicas[0], key, "POST", f"/sandboxes/{made}/connect", {"timeout": 400})
+        wait_until(lambda: cluster.find("pod", name), 60, "a pod")
+        early = end()
+        later = early + datetime.timedelta(seconds=3)
+        whole = datetime.timedelta(seconds=400)
+        wait_until(lambda: datetime.datetime.now(datetime.timezone.utc) + whole > later, 30, "three seconds of waiting")
+        assert not answer.done()
+        cluster.kubectl("annotate", "pod", name, "fake-node/hold-")
+        assert answer.result()[0] == 201
+    assert end() >= later
 
 
 class Answer(http.server.BaseHTTPRequestHandler):
