@@ -16,11 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::{Controllers, Requests, Running};
 use crate::args::InjectRuntime;
 use crate::cache::Cache;
+use crate::endpoints::{Endpoints, Gauges};
 use crate::held::Held;
 use crate::kruise::{
     AutoscalerController, AutoscalerTimes, CheckpointController, NoInternet, Pod, RuntimeInjection,
     SandboxClaimController, SandboxController, SandboxSetController, TrafficPolicyController,
-    UpdateOpsController,
+    UpdateOpsController, render_gauges,
 };
 use crate::queue::Queue;
 use crate::slim::NetworkPolicy;
@@ -60,6 +61,13 @@ struct Caches {
 }
 
 impl Caches {
+    /// The gauges of the objects.
+    fn gauges(&self) -> Gauges {
+        let (sandboxes, sets) = (self.sandboxes.clone(), self.sets.clone());
+        let claims = self.claims.clone();
+        Box::new(move || render_gauges(&sandboxes.all(), &sets.all(), &claims.all()))
+    }
+
     /// Waits until all objects are listed.
     async fn synced(&self) {
         self.sandboxes.synced().await;
@@ -77,7 +85,11 @@ impl Caches {
 
 impl Controllers {
     /// Runs the controllers of `agents.kruise.io`, if they are turned on.
-    pub(super) async fn run_kruise(&self, stop: CancellationToken) -> Result<(), TaskEnded> {
+    pub(super) async fn run_kruise(
+        &self,
+        stop: CancellationToken,
+        endpoints: &Endpoints,
+    ) -> Result<(), TaskEnded> {
         if !self.args.kruise.kruise {
             return Ok(());
         }
@@ -108,6 +120,7 @@ impl Controllers {
             sandboxes = caches.sandboxes.all().len(),
             "synced agents.kruise.io"
         );
+        endpoints.gauges.write().push(caches.gauges());
         let mut running = Running::new(&stop);
         // A receiver that nobody reads would keep every request: it is dropped.
         let gates = self.args.kruise.feature_gates;
