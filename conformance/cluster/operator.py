@@ -20,7 +20,7 @@ CLEAR_SECONDS = 120
 #: Kinds whose objects have pods; claims and pools come before what they would replace.
 SERVED = [
     *(f"{kind}.extensions.agents.x-k8s.io" for kind in ("sandboxclaims", "sandboxwarmpools", "sandboxtemplates")),
-    *(f"{kind}.agents.kruise.io" for kind in ("sandboxupdateops", "checkpoints", "sandboxclaims", "sandboxsets", "sandboxes")),
+    *(f"{kind}.agents.kruise.io" for kind in ("poolautoscalers", "sandboxupdateops", "checkpoints", "sandboxclaims", "sandboxsets", "sandboxes")),
     "sandboxes.agents.x-k8s.io",
 ]
 

@@ -23,7 +23,7 @@ from .api import Api
 from .control_plane import ControlPlane
 from .operator import service_account
 
-#: The administrator, whose connection it is, acts as the operator.
+#: The administrator, whose connection it is, acts as the operator if nothing else is given.
 OPERATOR = f"system:serviceaccount:{manifests.NAMESPACE}:{manifests.RELEASE}"
 
 #: Headers that belong to one connection.
@@ -54,6 +54,8 @@ class Faults:
     watch: float = 0
     #: Watches that are told to list again, as they are when they fall behind too far.
     expired: float = 0
+    #: Requests that are never passed on, nor answered: the verb and the kind.
+    held: tuple[str, ...] = ()
 
 
 CALM = Faults()
@@ -69,9 +71,12 @@ class Server(ThreadingHTTPServer):
 class Proxy:
     """The proxy, on a port of its own."""
 
-    def __init__(self, cluster: ControlPlane, seed: int) -> None:
+    def __init__(self, cluster: ControlPlane, seed: int, user: str = OPERATOR) -> None:
         service_account(cluster)
         self.api = Api(cluster)
+        #: The account whose requests they are.
+        self.user = user
+        self.closed = threading.Event()
         self.faults = CALM
         self.random = random.Random(seed)
         self.lock = threading.Lock()
@@ -132,6 +137,7 @@ class Proxy:
             counter[what] += 1
 
     def close(self) -> None:
+        self.closed.set()
         self.server.shutdown()
         self.server.server_close()
 
@@ -179,6 +185,11 @@ class Request(BaseHTTPRequestHandler):
             return
         if not watches:
             proxy.count(proxy.seen, f"{self.command} {kind_of(parts.path)}")
+        if f"{self.command} {kind_of(parts.path)}" in faults.held:
+            proxy.count(proxy.injected, "held")
+            proxy.closed.wait()
+            self.close_connection = True
+            return
         if faults.delay:
             time.sleep(proxy.between(faults.delay))
         if watches:
@@ -213,7 +224,7 @@ class Request(BaseHTTPRequestHandler):
         headers = {name: value for name, value in self.headers.items() if name.lower() not in OF_CONNECTION}
         # What is passed on must be readable to `json`.
         headers["Accept-Encoding"] = "identity"
-        headers["Impersonate-User"] = OPERATOR
+        headers["Impersonate-User"] = self.proxy.user
         self.upstream.request(self.command, self.path, body or None, headers)
         return self.upstream.getresponse()
 

@@ -32,7 +32,6 @@ DIFFERENT = {
     "test_the_user_may_become_root_without_a_password": "the image of the pod decides who may become root",
     "test_a_sandbox_tells_what_it_is": METADATA,
     "test_a_list_is_filtered_by_metadata": METADATA,
-    "test_the_same_idempotency_key_makes_one_sandbox": "a SandboxClaim is the request that may be repeated",
     "vmware": "a request names no runtime, not even a wrong one",
     "test_a_body_of_blanks_clears_no_rules": "a request has no network rules",
     "test_a_timeout_that_is_too_long_is_refused_by_every_call": "there are no forks",

@@ -4,6 +4,8 @@ kubectl."""
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import tomllib
 
 import pytest
@@ -14,6 +16,7 @@ from scripts import oci_archive
 from ..installation import ROOT, program, wait_until
 from . import manifests
 from .api import Api
+from .images import SHELL
 from .operator import wait_for_reason
 from .router import SERVES, SERVING, USER, token_of
 from .test_cluster import pod
@@ -140,3 +143,46 @@ def test_the_operator_serves_sandboxes_from_its_deployment(imported, installed):
              "--wait", "--timeout", "120s")
         assert cluster.get(ALPHA, f"beta-{installed}")["spec"]["replicas"] == 0
     cluster.kubectl("delete", BETA, f"beta-{installed}", f"alpha-{installed}", "--timeout=60s", timeout=90)
+
+
+def test_an_upgrade_of_the_chart_keeps_sandboxes(imported, installed, tmp_path):
+    """To a chart of the next version, with another value: new pods of the programs, and the same ones of sandboxes."""
+    if installed != "helm":
+        pytest.skip("the file for kubectl has no versions")
+    cluster = imported
+    pool = {
+        "apiVersion": "agents.kruise.io/v1alpha1", "kind": "SandboxSet", "metadata": {"name": "kept"},
+        "spec": {"replicas": 2, "template": {"spec": {
+            "containers": [{"name": "main", "image": SHELL, "command": ["sleep", "1000000"]}], "terminationGracePeriodSeconds": 0,
+        }}},
+    }
+    cluster.apply(pool, running("kept"))
+    wait_for_reason(cluster, BETA, "kept", "DependenciesReady")
+    full = lambda: cluster.get("sandboxsets.agents.kruise.io", "kept").get("status", {}).get("availableReplicas") == 2  # noqa: E731
+    wait_until(full, 90, "a full pool")
+    before = pods_of_sandboxes(cluster)
+    assert len(before) == 3
+    chart = tmp_path / "shoal"
+    shutil.copytree(manifests.CHART, chart)
+    described = chart / "Chart.yaml"
+    described.write_text(re.sub(r"(?m)^version: .*$", "version: 99.0.0", described.read_text()))
+    programs = lambda: {one["metadata"]["uid"] for one in cluster.get("pods", labels="app.kubernetes.io/name=shoal", namespace=manifests.NAMESPACE)["items"]}  # noqa: E731
+    former = programs()
+    helm(cluster, "upgrade", manifests.RELEASE, chart, "--reuse-values", "--set-string", "podAnnotations.upgraded=true",
+         "--wait", "--timeout", "120s")
+    wait_until(lambda: not programs() & former, 90, "other pods of the operator")
+    listed = json.loads(helm(cluster, "list", "--output", "json"))
+    assert [one["chart"] for one in listed] == ["shoal-99.0.0"]
+    # The new operator works: a member that goes is replaced, and nothing else has changed.
+    name = next(name for name in before if name.startswith("kept-"))
+    cluster.kubectl("delete", "sandboxes.agents.kruise.io", name, "--timeout=60s", timeout=90)
+    wait_until(lambda: len(pods_of_sandboxes(cluster)) == 3 and full(), 90, "a full pool")
+    after = pods_of_sandboxes(cluster)
+    assert {name: uid for name, uid in before.items() if name in after} == {key: uid for key, uid in before.items() if key != name}
+    cluster.kubectl("delete", "sandboxsets.agents.kruise.io", "kept", "--timeout=60s", timeout=90)
+    cluster.kubectl("delete", BETA, "kept", "--timeout=60s", timeout=90)
+
+
+def pods_of_sandboxes(cluster) -> dict[str, str]:
+    """The UIDs of the pods in the default namespace."""
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in cluster.get("pods")["items"] if one["metadata"]["name"].startswith("kept")}

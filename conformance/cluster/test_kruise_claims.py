@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import datetime
+import http.server
 import json
+import socket
+import threading
 import urllib.error
 import urllib.request
 
@@ -197,3 +201,121 @@ def test_a_create_is_refused_where_the_internet_cannot_be_closed(replicas, key, 
     assert cluster.get("networkpolicies.networking.k8s.io", "shoal-no-internet", namespace="foreign")["spec"]["policyTypes"]
     assert call(replicas[0], theirs, "DELETE", f"/sandboxes/{made['sandboxID']}")[0] == 204
     cluster.kubectl("delete", "namespace", "foreign", "--wait=false")
+
+
+def repeated(replica: Replica, key: str, name: str, template: str, **request: object) -> tuple[int, dict]:
+    """A create with an idempotency key."""
+    body = {"templateID": template, "metadata": PLAIN, "timeout": 600} | request
+    headers = {"X-API-Key": key, "Content-Type": "application/json", "Idempotency-Key": name}
+    asked = urllib.request.Request(f"{replica.url}/sandboxes", json.dumps(body).encode(), headers, method="POST")
+    try:
+        with urllib.request.urlopen(asked, timeout=120) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refused:
+        return refused.code, json.load(refused)
+
+
+def test_a_create_that_is_repeated_makes_one_sandbox(replicas, key, cluster):
+    cluster.apply(plain_set("once", 0))
+    create(replicas[0], key, "once")
+    for replica in replicas:
+        wait_until(lambda replica=replica: call(replica, key, "GET", "/templates/once")[0] == 200, 30, "the template")
+    with concurrent.futures.ThreadPoolExecutor(9) as at_once:
+        answers = list(at_once.map(lambda number: repeated(replicas[number % 3], key, "first", "once"), range(9)))
+    assert [status for status, _ in answers] == [201] * 9, answers
+    (made,) = {answer["sandboxID"] for _, answer in answers}
+    assert len({answer["envdAccessToken"] for _, answer in answers if "envdAccessToken" in answer}) <= 1
+    # Another key is another sandbox, and another request with the key is a mistake.
+    status, other = repeated(replicas[1], key, "second", "once")
+    assert status == 201 and other["sandboxID"] != made
+    status, refused = repeated(replicas[2], key, "first", "once", metadata=PLAIN | {"other": "x"})
+    assert status == 422, refused
+    # Nothing is made again while the first one is there.
+    assert len(resources(cluster, "once")) == 3
+    assert call(replicas[0], key, "DELETE", f"/sandboxes/{made}")[0] == 204
+    again = wait_until(lambda: (seen := repeated(replicas[1], key, "first", "once"))[0] == 201 and seen[1], 60, "another one")
+    assert again["sandboxID"] != made
+
+
+def test_the_time_of_a_resumed_sandbox_begins_when_it_is_ready(replicas, key, cluster):
+    cluster.apply(plain_set("rests", 1))
+    made = create(replicas[0], key, "rests", timeout=600)["sandboxID"]
+    name = resources(cluster, "rests")[made]["metadata"]["name"]
+    assert call(replicas[0], key, "POST", f"/sandboxes/{made}/pause", {})[0] == 204
+    # Its next pod does not start until it is told to.
+    hold = {"spec": {"template": {"metadata": {"annotations": {"fake-node/hold": "true"}}}}}
+    cluster.patch("sandboxes.agents.kruise.io", name, hold)
+    end = lambda: datetime.datetime.fromisoformat(  # noqa: E731
+        cluster.get("sandboxes.agents.kruise.io", name)["spec"]["shutdownTime"].replace("Z", "+00:00")
+    )
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        answer = other.submit(call, replicas[0], key, "POST", f"/sandboxes/{made}/connect", {"timeout": 400})
+        wait_until(lambda: cluster.find("pod", name), 60, "a pod")
+        early = end()
+        later = early + datetime.timedelta(seconds=3)
+        whole = datetime.timedelta(seconds=400)
+        wait_until(lambda: datetime.datetime.now(datetime.timezone.utc) + whole > later, 30, "three seconds of waiting")
+        assert not answer.done()
+        cluster.kubectl("annotate", "pod", name, "fake-node/hold-")
+        assert answer.result()[0] == 201
+    assert end() >= later
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    """What listens on a node."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+def own_address() -> str:
+    """An address of this machine in its network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Nothing is sent.
+        probe.connect(("192.0.2.1", 9))
+        return probe.getsockname()[0]
+
+
+def report(cluster, kind: str, name: str, status: dict) -> None:
+    cluster.kubectl("patch", kind, name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+
+
+def test_a_sandbox_at_the_address_of_a_node_is_not_reached(replicas, key, operator, cluster):
+    """Who may write the status of a sandbox could name a node there."""
+    cluster.apply(plain_set("forged", 1))
+    made = create(replicas[0], key, "forged", timeout=600)["sandboxID"]
+    name = resources(cluster, "forged")[made]["metadata"]["name"]
+    address = own_address()
+    server = http.server.ThreadingHTTPServer((address, 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def status(replica: Replica) -> int:
+        headers = {"e2b-sandbox-id": made, "e2b-sandbox-port": str(server.server_address[1])}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"{replica.url}/", headers=headers), timeout=30) as reached:
+                return reached.status
+        except urllib.error.HTTPError as refused:
+            return refused.code
+
+    # It would write the address of the pod again.
+    operator.stop()
+    knows = Replica(cluster, "claims-nodes")
+    try:
+        report(cluster, "sandboxes.agents.kruise.io", name, {"sandboxIp": address})
+        wait_until(lambda: status(replicas[0]) == 200, 30, "a replica that does not know the node")
+        node = cluster.get("nodes")["items"][0]["metadata"]["name"]
+        report(cluster, "nodes", node, {"addresses": [{"type": "InternalIP", "address": address}]})
+        knows.start()
+        wait_until(lambda: call(knows, key, "GET", f"/sandboxes/{made}")[0] == 200, 30, "the sandbox")
+        assert status(knows) != 200
+        # The others look once a minute.
+        wait_until(lambda: status(replicas[0]) != 200, 90, "the other replicas know the node")
+    finally:
+        knows.kill()
+        server.shutdown()
+        operator.start()

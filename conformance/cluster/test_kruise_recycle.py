@@ -41,3 +41,22 @@ def test_a_sandbox_that_comes_from_no_pool_stays(operator, cluster):
     )
     assert in_phase("Running")(found) and is_ready(found)
     told(cluster, "stays", "RecyclingRejected")
+
+
+def test_one_that_has_failed_is_replaced_too(operator, cluster):
+    cluster.apply(pool("fails", 2, pod_template(annotations=ENABLED | {f"{PREFIX}cleanup-retain-on-failure": "1h"})))
+    wait_until_full(cluster, "fails", 2)
+    cluster.apply(claim("unlucky", "fails", replicas=2))
+    completed(cluster, "unlucky")
+    first, second = (one["metadata"]["name"] for one in of_claim(cluster, "unlucky"))
+    for name in (first, second):
+        cluster.kubectl("delete", "pod", name, "--wait=false")
+        wait_for(cluster, name, in_phase("Failed"), "failed")
+    # Its pool keeps such sandboxes for a while.
+    give_back(cluster, first)
+    kept = wait_for(cluster, first, lambda one: condition(one, "Recycling").get("reason") == "RecyclingFailed", "kept")
+    assert kept["spec"]["shutdownTime"]
+    patch(cluster, KIND, second, {"metadata": {"annotations": {f"{PREFIX}cleanup-retain-on-failure": None}}})
+    give_back(cluster, second)
+    wait_until(lambda: missing(cluster, KIND, second), 60, "it is gone")
+    assert not missing(cluster, KIND, first)

@@ -59,6 +59,11 @@ def test_a_pool_is_scaled(operator, cluster):
     wait_until_full(cluster, "scales", 1)
     cluster.kubectl("scale", SETS, "scales", "--replicas=6")
     wait_until_full(cluster, "scales", 6)
+    # Dashboards have these names.
+    series = 'sandboxset_available_replicas{namespace="default",name="scales"} 6'
+    wait_until(lambda: series in operator.read(operator.metrics, "/metrics").splitlines(), 30, series)
+    running = [line for line in operator.read(operator.metrics, "/metrics").splitlines() if 'phase="Running"' in line]
+    assert len(running) >= 6 and all(line.startswith("sandbox_status_phase{") for line in running)
     cluster.kubectl("scale", SETS, "scales", "--replicas=2")
     wait_until_full(cluster, "scales", 2)
     wait_until(lambda: len(members(cluster, "scales")) == 2, 60, "two members")

@@ -185,3 +185,17 @@ def test_one_update_after_the_other(operator, cluster):
     patch(cluster, UPDATES, "first", {"spec": {"paused": False}})
     finished(cluster, "first")
     assert finished(cluster, "second")["status"]["updatedReplicas"] == 1
+
+
+def test_an_update_whose_daemon_takes_no_settings_fails(operator, cluster):
+    """There is no daemon on a fake node."""
+    (name,) = sandboxes(cluster, "deaf", 1, annotations={"agents.kruise.io/init-runtime-request": "{}"})
+    cluster.apply(update("deaf", "deaf"))
+
+    def status() -> dict:
+        return cluster.get(UPDATES, "deaf").get("status", {})
+
+    wait_until(lambda: status().get("phase") == "Failed", 150, "the end of the update")
+    assert status()["failedReplicas"] == 1
+    found = condition(cluster.get(KIND, name), "Upgrading")
+    assert found["reason"] == "UpgradePodFailed" and "took no settings for 60 s" in found["message"], found

@@ -123,7 +123,7 @@ def test_definitions_differ_from_the_programs_by_labels_only():
     """The webhook is in the namespace of the release."""
     made = of_kind(manifests.rendered("--namespace", "other"), "CustomResourceDefinition")
     printed = objects(manifests.definitions("--webhook-namespace", "other"))
-    assert len(made) == len(printed) == 15
+    assert len(made) == len(printed) == 16
     by_name = {one["metadata"]["name"]: one for one in printed}
     for one in made:
         assert one["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}

@@ -169,4 +169,4 @@ def test_the_definitions_are_printed_for_kubectl(cluster):
     printed = subprocess.run([program(), "crds"], capture_output=True, text=True, check=True, timeout=60).stdout
     # The same manager as the operator's: its address of the webhook gives way.
     done = cluster.kubectl(*SERVER_SIDE, "--dry-run=server", "-f", "-", input=printed)
-    assert done.count("customresourcedefinition") == 15
+    assert done.count("customresourcedefinition") == 16

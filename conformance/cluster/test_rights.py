@@ -139,7 +139,7 @@ def test_a_user_of_sandboxes_may_use_those_of_one_namespace_only(operator, clust
     ("create", "pods --subresource=exec"), ("list", "namespaces"), ("create", "namespaces"), ("get", "nodes"),
     ("list", "secrets"), ("watch", "secrets"), ("get", "secrets"), ("update", "secret/e2b-key-store"),
     ("delete", "secret/e2b-key-store"), ("patch", "secret/shoal-api-key"), ("patch", "secret/shoal-runtime"), ("get", "secret/agent-sandbox-webhook-certs"),
-    ("get", "configmaps"), ("create", "serviceaccounts --subresource=token"), ("impersonate", "users"),
+    ("get", "configmaps"), ("list", "configmaps"), ("delete", "configmaps/e2b-quotas"), ("create", "serviceaccounts --subresource=token"), ("impersonate", "users"),
 ])
 def test_what_the_api_does_not_need_is_refused(operator, cluster, api_account, verb, resource):
     assert not may(cluster, api_account, verb, resource)
@@ -158,9 +158,9 @@ def test_what_the_api_needs_is_granted(operator, cluster, api_account, verb, res
 @pytest.mark.parametrize("verb, resource", [
     ("create", "secrets"), ("get", "secret/e2b-key-store"), ("list", "secret/e2b-key-store"),
     ("watch", "secret/e2b-key-store"), ("patch", "secret/e2b-key-store"), ("get", "secret/shoal-api-key"),
-    ("get", "secret/shoal-runtime"),
+    ("get", "secret/shoal-runtime"), ("create", "configmaps"), ("get", "configmaps/e2b-quotas"), ("patch", "configmaps/e2b-quotas"),
 ])
-def test_the_api_may_use_its_secrets_in_its_own_namespace_only(cluster, api_account, verb, resource):
+def test_the_api_may_use_its_objects_in_its_own_namespace_only(cluster, api_account, verb, resource):
     assert may(cluster, api_account, verb, resource, manifests.NAMESPACE)
     assert not may(cluster, api_account, verb, resource)
 

@@ -25,7 +25,9 @@ use crate::follow;
 use crate::initialize::Passes;
 use crate::installation::Cluster;
 use crate::keys::{FIRST_KEY, Keys, STORE};
+use crate::nodes::NodeAddresses;
 use crate::pools::Pools;
+use crate::quotas::Quotas;
 use crate::routes::Routes;
 use crate::sandboxes::{self, Port, Sandboxes};
 use crate::teams::TeamsPort;
@@ -96,6 +98,8 @@ impl Backend {
             sandboxes: watched,
             sets,
             keys,
+            quotas: follow_quotas(&client, &config.system_namespace, tasks),
+            nodes: follow_nodes(&client, tasks).await,
         };
         let passes = Passes::new(Api::namespaced(client.clone(), &config.system_namespace));
         let (ports, routes) = assemble(
@@ -140,6 +144,26 @@ impl Backend {
     }
 }
 
+/// The quotas of keys. A task removes what other replicas have left of them.
+fn follow_quotas(client: &Client, namespace: &str, tasks: &mut Tasks) -> Arc<Quotas> {
+    let quotas = Arc::new(Quotas::new(client.clone(), namespace));
+    let swept = quotas.clone();
+    tasks.spawn("reservations of quotas", async move { swept.sweep().await });
+    quotas
+}
+
+/// The addresses of nodes, and a task that keeps them up to date.
+async fn follow_nodes(client: &Client, tasks: &mut Tasks) -> Arc<NodeAddresses> {
+    let nodes = Arc::new(NodeAddresses::default());
+    nodes.load(client).await;
+    let (known, client) = (nodes.clone(), client.clone());
+    tasks.spawn(
+        "addresses of nodes",
+        async move { known.follow(client).await },
+    );
+    nodes
+}
+
 /// Keeps the API keys up to date.
 async fn follow_keys(secrets: Api<Secret>, keys: Arc<Keys>) {
     let named = watcher::Config::default().fields(&format!("metadata.name={STORE}"));
@@ -154,11 +178,13 @@ async fn follow_keys(secrets: Api<Secret>, keys: Arc<Keys>) {
     }
 }
 
-/// What the watches keep up to date.
+/// What the watches and other tasks keep up to date.
 struct Watches {
     sandboxes: Arc<Watched<Sandbox>>,
     sets: Arc<Watched<SandboxSet>>,
     keys: Arc<Keys>,
+    quotas: Arc<Quotas>,
+    nodes: Arc<NodeAddresses>,
 }
 
 /// The ports over the watches.
@@ -172,6 +198,9 @@ fn assemble(
 ) -> (Ports, Arc<Routes>) {
     let templates = Arc::new(Templates::new(watches.sets.clone()));
     let sandboxes = Arc::new(Sandboxes {
+        keys: watches.keys.clone(),
+        quotas: watches.quotas.clone(),
+        nodes: watches.nodes.clone(),
         claims: Claims::new(client.clone(), watches.sandboxes.clone()),
         client,
         watched: watches.sandboxes.clone(),

@@ -35,8 +35,8 @@ impl Claims {
         }
     }
 
-    /// Claims a waiting sandbox of a pool; `change` is more of the same write. None when no sandbox
-    /// waits.
+    /// Claims a waiting sandbox of a pool; `change` is more of the same write, and refuses one that does
+    /// not fit. None when no sandbox waits.
     ///
     /// # Errors
     /// When the API server refuses the write for another reason than that another one came first.
@@ -44,13 +44,16 @@ impl Claims {
         &self,
         set: &SandboxSet,
         claiming: &Claiming,
-        change: impl Fn(&mut Sandbox),
+        change: impl Fn(&mut Sandbox) -> bool,
     ) -> kube::Result<Option<Arc<Sandbox>>> {
         let (mut tried, mut retried) = (HashSet::new(), HashSet::new());
         while let Some((candidate, pick)) = self.pick(set, &tried) {
             let mut claimed = (*candidate).clone();
             claiming.claim(&mut claimed);
-            change(&mut claimed);
+            if !change(&mut claimed) {
+                tried.insert(pick.uid().to_owned());
+                continue;
+            }
             let (namespace, name) = key(&claimed.metadata);
             let api: Api<Sandbox> = Api::namespaced(self.client.clone(), &namespace);
             match api.replace(&name, &PostParams::default(), &claimed).await {

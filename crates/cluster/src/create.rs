@@ -1,8 +1,10 @@
 //! Creating a sandbox: a claim from the pool of its template, or a new one where none waits.
 
+mod finish;
+mod once;
+mod quota;
 mod request;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,19 +13,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use kube::Api;
 use kube::api::PostParams;
 use shoal_core::auth::Principal;
-use shoal_core::driver::DriverError;
 use shoal_core::ports::NoEntropy;
-use shoal_core::ports::create::{CpuTarget, CreateError, Created, ResizeCreated, SandboxRequest};
+use shoal_core::ports::create::{CreateError, Created, Idempotency, ResizeCreated, SandboxRequest};
 use shoal_core::ports::templates::TemplateError;
 use shoal_core::resources::MilliCpu;
-use shoal_core::sandbox::{OnTimeout, SandboxRecord};
-use shoal_crds::kruise::names::{annotation, condition, label};
+use shoal_core::sandbox::OnTimeout;
+use shoal_crds::kruise::names::annotation;
 use shoal_crds::kruise::{Claiming, InitRequest, Sandbox, SandboxSet};
 
+use self::once::Once;
+use self::quota::Reserved;
 use crate::identity::{self, key};
 use crate::options::{Keep, Options};
 use crate::sandboxes::Sandboxes;
-use crate::{failure, internet, pod, random, ready, record};
+use crate::{failure, internet, pod, random, record};
 
 /// How long a sandbox may take to become ready when the request does not say: its image may have to be
 /// pulled.
@@ -47,10 +50,20 @@ struct Plan {
     timeout: Option<Duration>,
     /// Whether the internet is closed to it.
     closed: bool,
+    /// The only sandbox of the request's idempotency key.
+    once: Option<Once>,
     options: Options,
 }
 
 impl Plan {
+    /// Gives the sandbox the processors of the request.
+    fn scale(&self, sandbox: &mut Sandbox) {
+        if let (Some(resize), Some(template)) = (&self.resize, &mut sandbox.spec.template) {
+            let cpu = pod::cpu(template).map(|cpu| cpu.map(|cpu| target(resize, cpu)));
+            pod::set_cpu(template, cpu);
+        }
+    }
+
     /// How long the sandbox may take to become ready.
     fn ready_timeout(&self) -> Duration {
         self.options.ready_timeout.unwrap_or(READY).min(READY)
@@ -72,14 +85,48 @@ impl Sandboxes {
         &self,
         principal: &Principal,
         new: SandboxRequest,
+        idempotency: Option<&Idempotency>,
     ) -> Result<Created, CreateError> {
-        let plan = self.plan(principal, new)?;
+        let mut plan = self.plan(principal, new)?;
+        plan.once = idempotency.map(|idempotency| Once::of(principal, idempotency));
+        let Some(once) = plan.once.clone() else {
+            return self.create_planned(principal, plan).await;
+        };
+        if plan.options.pooled_only {
+            let why = "Bad extension param: create-on-no-stock=false: a create with an idempotency key makes its sandbox";
+            return Err(CreateError::InvalidOption(why.to_owned()));
+        }
+        if let Some(made) = self.made_before(&once).await? {
+            return Ok(made);
+        }
+        match self.create_planned(principal, plan).await {
+            // The same request was faster, here or at another replica.
+            Err(refused @ (CreateError::IdempotencyInProgress | CreateError::Full(_))) => {
+                self.made_before(&once).await?.ok_or(refused)
+            }
+            created => created,
+        }
+    }
+
+    async fn create_planned(
+        &self,
+        principal: &Principal,
+        mut plan: Plan,
+    ) -> Result<Created, CreateError> {
         if plan.closed {
             let (namespace, _) = key(&plan.set.metadata);
             internet::check_policy(&self.client, &namespace).await?;
         }
-        let (sandbox, is_new) = self.place(&plan).await?;
-        let finished = match self.finish(&plan, &sandbox, is_new).await {
+        let mut reserved = self.reserve(principal, &mut plan).await?;
+        let (sandbox, is_new) = match self.place(&plan, &mut reserved).await {
+            Ok(placed) => placed,
+            Err(error) => {
+                quota::release(reserved, Some(&error)).await;
+                return Err(error);
+            }
+        };
+        let finish = self.finish(&plan, &sandbox, is_new);
+        let finished = match tokio::join!(finish, quota::release(reserved, None)).0 {
             Ok(ready) if is_new => self.begin(&plan, &ready).await,
             Ok(ready) => Ok(Arc::new(record::of(&ready, Time::now()))),
             Err(error) => Err(error),
@@ -108,7 +155,7 @@ impl Sandboxes {
         let id = identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
             .map(|id| id.to_string());
         let init = (!options.skip_init).then(|| {
-            let mut env_vars = identity_variables(&set, id.as_deref());
+            let mut env_vars = request::identity_variables(&set, id.as_deref());
             // The user's variables override these.
             env_vars.extend(new.env);
             Ok::<_, NoEntropy>(InitRequest {
@@ -122,6 +169,7 @@ impl Sandboxes {
             lock: hex(&random::bytes::<16>()?),
             at: now,
             claim_name: None,
+            quota_key: None,
             shutdown_time,
             pause_time,
             labels,
@@ -135,6 +183,7 @@ impl Sandboxes {
             resize: new.resize,
             timeout: (!new.endless).then_some(new.timeout),
             closed,
+            once: None,
             options,
         })
     }
@@ -160,20 +209,19 @@ impl Sandboxes {
     }
 
     /// A claimed sandbox, and whether it is new.
-    async fn place(&self, plan: &Plan) -> Result<(Arc<Sandbox>, bool), CreateError> {
-        let scale = |sandbox: &mut Sandbox| {
-            if let (Some(resize), Some(template)) = (&plan.resize, &mut sandbox.spec.template) {
-                let cpu = pod::cpu(template).map(|cpu| cpu.map(|cpu| target(resize, cpu)));
-                pod::set_cpu(template, cpu);
-            }
-        };
-        let taken = self.claims.take(&plan.set, &plan.claiming, scale).await;
-        if let Some(taken) = self.answered(plan, taken).await? {
+    async fn place(
+        &self,
+        plan: &Plan,
+        reserved: &mut Reserved<'_>,
+    ) -> Result<(Arc<Sandbox>, bool), CreateError> {
+        if plan.once.is_none()
+            && let Some(taken) = self.take(plan, reserved).await?
+        {
             return Ok((taken, false));
         }
         if plan.options.pooled_only {
             if let Some(time) = plan.options.claim_timeout
-                && let Some(taken) = self.take_within(plan, time, scale).await?
+                && let Some(taken) = self.take_within(plan, time, reserved).await?
             {
                 return Ok((taken, false));
             }
@@ -185,7 +233,7 @@ impl Sandboxes {
         let revision = revision.map_or("", |status| status.update_revision.as_str());
         let mut sandbox = plan.set.member(revision);
         plan.claiming.claim(&mut sandbox);
-        scale(&mut sandbox);
+        plan.scale(&mut sandbox);
         // Its time begins when it is ready.
         let starts = plan.ready_timeout();
         for time in [
@@ -196,10 +244,31 @@ impl Sandboxes {
         }
         let annotations = sandbox.metadata.annotations.get_or_insert_default();
         annotations.insert(annotation::SANDBOX_PRIORITY.to_owned(), PRIORITY.to_owned());
+        if let Some(once) = &plan.once {
+            once.name(&mut sandbox);
+        }
+        quota::renew(reserved).await?;
         let (namespace, _) = key(&plan.set.metadata);
         let api: Api<Sandbox> = Api::namespaced(self.client.clone(), &namespace);
         let made = api.create(&PostParams::default(), &sandbox).await;
+        if plan.once.is_some() && made.as_ref().is_err_and(failure::is_conflict) {
+            return Err(CreateError::IdempotencyInProgress);
+        }
         Ok((self.watched.put(self.answered(plan, made).await?), true))
+    }
+
+    /// Claims a sandbox that waits, if one does.
+    async fn take(
+        &self,
+        plan: &Plan,
+        reserved: &mut Reserved<'_>,
+    ) -> Result<Option<Arc<Sandbox>>, CreateError> {
+        quota::renew(reserved).await?;
+        let taken = self.claims.take(&plan.set, &plan.claiming, |sandbox| {
+            plan.scale(sandbox);
+            quota::allows(reserved, sandbox)
+        });
+        self.answered(plan, taken.await).await
     }
 
     /// The answer to a write. Without a clear one, the write may have been done: what it made is deleted.
@@ -224,86 +293,18 @@ impl Sandboxes {
         &self,
         plan: &Plan,
         time: Duration,
-        scale: impl Fn(&mut Sandbox),
+        reserved: &mut Reserved<'_>,
     ) -> Result<Option<Arc<Sandbox>>, CreateError> {
         let end = tokio::time::Instant::now() + time.min(CLAIM);
         let mut pause = Duration::from_millis(200);
         while tokio::time::Instant::now() + pause < end {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(2));
-            let taken = self.claims.take(&plan.set, &plan.claiming, &scale).await;
-            if let Some(taken) = self.answered(plan, taken).await? {
+            if let Some(taken) = self.take(plan, reserved).await? {
                 return Ok(Some(taken));
             }
         }
         Ok(None)
-    }
-
-    /// Begins the time of a new sandbox, now that it is ready.
-    async fn begin(&self, plan: &Plan, ready: &Sandbox) -> Result<Arc<SandboxRecord>, CreateError> {
-        match plan.timeout {
-            Some(timeout) => Ok(self.set_deadline(&key(&ready.metadata), timeout).await?),
-            None => Ok(Arc::new(record::of(ready, Time::now()))),
-        }
-    }
-
-    async fn finish(
-        &self,
-        plan: &Plan,
-        sandbox: &Sandbox,
-        is_new: bool,
-    ) -> Result<Arc<Sandbox>, CreateError> {
-        let key = key(&sandbox.metadata);
-        let time = plan.ready_timeout();
-        // A waiting sandbox is ready. Only a change of its pod has to be waited for.
-        let early = plan.resize.is_some_and(|resize| resize.early_return);
-        // The policy that closes the internet selects the pod by a label, which the operator gives it.
-        let changes = plan.closed || (plan.resize.is_some() && !early);
-        let ready = if is_new || changes {
-            let generation = sandbox.metadata.generation.unwrap_or_default();
-            let ready = ready::wait(&self.watched, &key, generation, time).await;
-            ready.map_err(|error| CreateError::NotReady(error.to_string()))?
-        } else {
-            let known = self.watched.get(&key);
-            known.unwrap_or_else(|| Arc::new(sandbox.clone()))
-        };
-        let labels = ready.status.as_ref().map(|status| &status.pod_info.labels);
-        let label = labels.and_then(|labels| labels.get(label::ALLOW_INTERNET_ACCESS));
-        if plan.closed && label.is_none_or(|label| label != "false") {
-            let told = "its pod did not get the label that closes the internet".to_owned();
-            return Err(CreateError::NotReady(told));
-        }
-        if let Some(failed) = plan.resize.and_then(|resize| not_resized(&ready, resize)) {
-            return Err(CreateError::Driver(DriverError::CannotResize(failed)));
-        }
-        if let Some(init) = &plan.claiming.init {
-            let gone = || CreateError::NotReady(ready::describe(&ready));
-            let address = ready.address().ok_or_else(gone)?;
-            self.initialize(&ready, address, init.clone()).await?;
-        }
-        Ok(ready)
-    }
-
-    /// Deletes a sandbox that did not become ready, or keeps it as the request says.
-    async fn clear(&self, plan: &Plan, sandbox: &Sandbox) {
-        let cleared = match plan.options.keep_failed {
-            None => self.delete(sandbox).await,
-            Some(keep) => {
-                let until = match keep {
-                    Keep::ForEver => None,
-                    Keep::For(_) => Some(kept_until(Time::now(), keep)),
-                };
-                let patch = serde_json::json!({
-                    "metadata": {"labels": {label::RESERVED_FAILED_SANDBOX: "true"}},
-                    "spec": {"shutdownTime": until, "pauseTime": null},
-                });
-                self.patch(&key(&sandbox.metadata), &patch).await.map(drop)
-            }
-        };
-        if let Err(error) = cleared {
-            let id = identity::sandbox_id(sandbox);
-            tracing::warn!(sandbox = %id, %error, "cannot clear a sandbox that failed");
-        }
     }
 }
 
@@ -316,37 +317,12 @@ pub(crate) fn kept_until(from: Time, keep: Keep) -> Time {
     from.checked_add(keep.min(FOR_EVER)).unwrap_or(Time::MAX)
 }
 
-/// The variables by which programs know that they are in a sandbox, and in which one.
-fn identity_variables(set: &SandboxSet, id: Option<&str>) -> BTreeMap<String, String> {
-    let (namespace, name) = key(&set.metadata);
-    let variables = [
-        ("E2B_SANDBOX", "true".to_owned()),
-        ("E2B_SANDBOX_ID", id.unwrap_or_default().to_owned()),
-        (
-            "E2B_TEMPLATE_ID",
-            identity::template(&namespace, &name).to_string(),
-        ),
-    ];
-    variables
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
-}
-
 fn target(resize: &ResizeCreated, before: MilliCpu) -> MilliCpu {
     let before = shoal_core::resources::Resources {
         cpu: before,
         ..shoal_core::resources::Resources::default()
     };
     resize.limits(&before).cpu
-}
-
-/// Why a resize was given up. An absolute amount is a wish, as OpenKruise has it; a factor is a demand.
-fn not_resized(sandbox: &Sandbox, resize: ResizeCreated) -> Option<String> {
-    let update = sandbox.condition(condition::INPLACE_UPDATE)?;
-    let failed = update.status == "False" && update.reason == "Failed";
-    let demanded = matches!(resize.cpu, CpuTarget::Factor(_));
-    (failed && demanded).then(|| update.message.clone())
 }
 
 /// The API server refused a sandbox, as for want of quota, or did not answer.

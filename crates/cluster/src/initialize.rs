@@ -66,7 +66,7 @@ impl Passes {
 impl Sandboxes {
     /// Gives the daemon of a claimed sandbox its settings, which it may have already.
     pub(crate) async fn initialize_again(&self, sandbox: &Sandbox) -> Result<(), InsideError> {
-        match (sandbox.address(), record::access_token(sandbox)) {
+        match (self.address(sandbox), record::access_token(sandbox)) {
             (Some(address), Some(_)) => {
                 let settings = InitRequest::of(sandbox).unwrap_or_default();
                 self.initialize(sandbox, address, settings).await

@@ -16,7 +16,8 @@ use shoal_core::BoxFuture;
 use shoal_core::auth::{ApiKey, ApiKeyHash, KeyRecord, Principal, TeamSlug};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{KeyId, TeamId};
-use shoal_core::ports::access::{KEY_NAME_MAX, KeyError, Keys as KeysPort};
+use shoal_core::ports::access::{KEY_NAME_MAX, KeyError, Keys as KeysPort, NewKey};
+use shoal_core::quota::Quota;
 use shoal_core::store::StoreError;
 use tokio::sync::watch;
 
@@ -200,6 +201,11 @@ impl Keys {
         }
     }
 
+    /// The quota of a key; none for a key without one, and for one that was deleted: its sandboxes stay.
+    pub(crate) fn quota(&self, id: KeyId) -> Option<Quota> {
+        self.known.read().by_id.get(&id)?.quota.clone()
+    }
+
     /// The short name of a team that has a key.
     pub(crate) fn slug(&self, team: TeamId) -> Option<TeamSlug> {
         let known = self.known.read();
@@ -251,6 +257,7 @@ fn record_of(
         mask: key.mask(),
         hash: key.hash(),
         created_at: Timestamp::from_unix_millis(Time::now().as_millisecond()),
+        quota: None,
     })
 }
 
@@ -281,21 +288,20 @@ impl KeysPort for Keys {
     fn create<'a>(
         &'a self,
         by: &'a Principal,
-        team: &'a TeamSlug,
-        name: &'a str,
-        admin: bool,
+        new: NewKey,
     ) -> BoxFuture<'a, Result<(ApiKey, KeyRecord), KeyError>> {
         Box::pin(async move {
-            if !by.admin && (admin || *team != by.slug) {
+            if !by.admin && (new.admin || new.quota.is_some() || new.team != by.slug) {
                 return Err(KeyError::Forbidden);
             }
             let namespaces: Api<Namespace> = Api::all(self.client.clone());
-            let exists = namespaces.get_opt(team.as_str()).await.map_err(failed)?;
-            if exists.is_none() {
-                return Err(KeyError::NoTeam(team.clone()));
+            let exists = namespaces.get_opt(new.team.as_str()).await;
+            if exists.map_err(failed)?.is_none() {
+                return Err(KeyError::NoTeam(new.team));
             }
             let key = ApiKey::from_entropy(random::bytes()?);
-            let record = record_of(&key, team, name, admin)?;
+            let mut record = record_of(&key, &new.team, &new.name, new.admin)?;
+            record.quota = new.quota;
             self.put(&record).await?;
             Ok((key, record))
         })

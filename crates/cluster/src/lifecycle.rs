@@ -219,7 +219,11 @@ impl Sandboxes {
         self.initialize_again(&ready)
             .await
             .map_err(SandboxError::NotResumed)?;
-        Ok(Arc::new(record::of(&ready, Time::now())))
+        // Its time begins now. Another caller may have paused it again, or given it more.
+        match self.extend_deadline(key, timeout).await {
+            Err(SandboxError::Refused(_)) => Ok(Arc::new(record::of(&ready, Time::now()))),
+            extended => extended,
+        }
     }
 
     /// Deletes a sandbox. The operator and Kubernetes remove the rest.
@@ -312,14 +316,14 @@ impl Sandboxes {
     }
 
     /// The state that the API server has.
-    async fn fresh(&self, key: &Key) -> Result<Arc<Sandbox>, SandboxError> {
+    pub(crate) async fn fresh(&self, key: &Key) -> Result<Arc<Sandbox>, SandboxError> {
         let found = self.api(key).get_opt(&key.1).await;
         let found = found.map_err(|error| failure::store(&error))?;
         let found = found.ok_or_else(|| self.gone(key))?;
         Ok(self.watched.put(found))
     }
 
-    fn api(&self, (namespace, _): &Key) -> Api<Sandbox> {
+    pub(crate) fn api(&self, (namespace, _): &Key) -> Api<Sandbox> {
         Api::namespaced(self.client.clone(), namespace)
     }
 

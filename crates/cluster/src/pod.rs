@@ -4,8 +4,10 @@ use serde_json::{Map, Value};
 use shoal_core::driver::Isolation;
 use shoal_core::image::ImageName;
 use shoal_core::quantity;
+use shoal_core::quota::Amount;
 use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::template::RuntimeName;
+use shoal_crds::kruise::quantity::nano_of;
 use shoal_crds::parts::PodTemplate;
 
 /// The name of an image that is not known: the template is a reference that was not resolved.
@@ -65,6 +67,44 @@ fn text(quantities: Option<&Value>, name: &str) -> Option<String> {
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     }
+}
+
+/// What the pod uses of a quota: the limits of its containers, and where one has none, what it requests.
+pub(crate) fn amount(template: Option<&PodTemplate>) -> Amount {
+    let of = |field: &str| {
+        let list = template.and_then(|template| template.spec.get(field)?.as_array());
+        list.into_iter().flatten()
+    };
+    let stays = |container: &&Value| {
+        container.get("restartPolicy").and_then(Value::as_str) == Some("Always")
+    };
+    let mut amount = Amount {
+        sandboxes: 1,
+        ..Amount::default()
+    };
+    for container in of("containers").chain(of("initContainers").filter(stays)) {
+        amount += Amount {
+            sandboxes: 0,
+            cpu: rounded_up(quota_of(container, "cpu"), THOUSANDTH),
+            memory: rounded_up(quota_of(container, "memory"), MEBIBYTE),
+        };
+    }
+    amount
+}
+
+/// In the billionths of [`nano_of`].
+const THOUSANDTH: i128 = 1_000_000;
+const MEBIBYTE: i128 = 1_000_000_000 << 20;
+
+fn quota_of(container: &Value, name: &str) -> i128 {
+    let resources = container.get("resources");
+    let value = |kind: &str| nano_of(resources?.get(kind)?.get(name)?);
+    value("limits").or_else(|| value("requests")).unwrap_or(0)
+}
+
+fn rounded_up(nano: i128, unit: i128) -> u64 {
+    let whole = nano.max(0).saturating_add(unit - 1) / unit;
+    u64::try_from(whole).unwrap_or(u64::MAX)
 }
 
 /// The processor time that the main container requests and is limited to.
@@ -142,6 +182,28 @@ mod tests {
         assert_eq!(runtime(Some(&template)).as_str(), "gvisor");
         assert_eq!(runtime(None).as_str(), "kubernetes");
         assert_eq!(image(None), unknown_image());
+    }
+
+    #[test]
+    fn a_quota_counts_all_containers_that_stay() {
+        let template: PodTemplate = serde_json::from_value(json!({"spec": {
+            "containers": [
+                {"resources": {"limits": {"cpu": "1.5", "memory": "1Gi"}, "requests": {"cpu": 1}}},
+                {"resources": {"requests": {"cpu": "100m", "memory": 1}}},
+                {"name": "unbounded"},
+            ],
+            "initContainers": [
+                {"restartPolicy": "Always", "resources": {"limits": {"cpu": "50m"}}},
+                {"resources": {"limits": {"cpu": "64"}}},
+            ],
+        }}))
+        .unwrap();
+        let amount = amount(Some(&template));
+        assert_eq!(
+            (amount.sandboxes, amount.cpu, amount.memory),
+            (1, 1650, 1025)
+        );
+        assert_eq!(super::amount(None).cpu, 0);
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl RouteTable for Routes {
             return Lookup::Unknown;
         };
         let state = record::of(&sandbox, Time::now()).state;
-        match (state.kind(), sandbox.address()) {
+        match (state.kind(), self.sandboxes.address(&sandbox)) {
             (StateKind::Running, Some(address)) => {
                 Lookup::Running(Arc::new(Self::route(&sandbox, address)))
             }
@@ -161,7 +161,7 @@ impl RouteTable for Routes {
     fn current(&self) -> Vec<Arc<Route>> {
         let sandboxes = self.sandboxes.watched.filter(record::is_claimed);
         let routes = sandboxes.iter().filter_map(|sandbox| {
-            let address = sandbox.address()?;
+            let address = self.sandboxes.address(sandbox)?;
             Some(Arc::new(Self::route(sandbox, address)))
         });
         routes.collect()

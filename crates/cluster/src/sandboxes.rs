@@ -1,5 +1,6 @@
 //! Sandboxes: the port, over custom resources.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +24,12 @@ use shoal_crds::kruise::names::label;
 use crate::claim::{Claims, pool_index};
 use crate::identity::{self, Key, key, sandbox_id};
 use crate::initialize::Passes;
+use crate::keys::Keys;
+use crate::nodes::NodeAddresses;
+use crate::quotas::Quotas;
 use crate::templates::Templates;
 use crate::watched::Watched;
-use crate::{failure, pod, record};
+use crate::{failure, record};
 
 /// The sandboxes of all namespaces.
 pub(crate) struct Sandboxes {
@@ -34,6 +38,9 @@ pub(crate) struct Sandboxes {
     pub(crate) templates: Arc<Templates>,
     pub(crate) claims: Claims,
     pub(crate) passes: Passes,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) nodes: Arc<NodeAddresses>,
     pub(crate) max_timeout: Duration,
 }
 
@@ -80,6 +87,13 @@ impl Sandboxes {
         })
     }
 
+    /// The address of a sandbox's pod.
+    pub(crate) fn address(&self, sandbox: &Sandbox) -> Option<IpAddr> {
+        sandbox
+            .address()
+            .filter(|address| !self.nodes.has(*address))
+    }
+
     fn grant(
         principal: &Principal,
         sandbox: &Sandbox,
@@ -102,31 +116,6 @@ impl Sandboxes {
         });
         let known = known.ok_or_else(|| SandboxError::NotFound(id.clone()))?;
         Ok(key(&known.metadata))
-    }
-
-    async fn resize_one(
-        &self,
-        key: &Key,
-        resize: Resize,
-    ) -> Result<Arc<SandboxRecord>, SandboxError> {
-        if resize.memory.is_some() {
-            return Err(NotServed {
-                what: "another amount of memory for a running sandbox",
-                instead: "change its processors, or create it from a SandboxSet with more",
-            }
-            .into());
-        }
-        let sandbox = self
-            .write(key, |sandbox| {
-                let (Some(cpu), Some(template)) = (resize.cpu, &sandbox.spec.template) else {
-                    return Ok(None);
-                };
-                let mut template = template.clone();
-                pod::set_cpu(&mut template, [Some(cpu); 2]);
-                Ok(Some(serde_json::json!({"spec": {"template": template}})))
-            })
-            .await?;
-        Ok(Arc::new(record::of(&sandbox, Time::now())))
     }
 }
 
@@ -160,14 +149,11 @@ impl SandboxesPort for Port {
         idempotency: Option<Idempotency>,
     ) -> BoxFuture<'a, Result<Created, CreateError>> {
         Box::pin(async move {
-            if idempotency.is_some() {
-                return Err(CreateError::Sandbox(SandboxError::NotServed(NotServed {
-                    what: "an idempotency key",
-                    instead: "create a SandboxClaim, whose name is one",
-                })));
-            }
             let (sandboxes, principal) = (self.0.clone(), principal.clone());
-            let created = tokio::spawn(async move { sandboxes.create_one(&principal, new).await });
+            let created = tokio::spawn(async move {
+                let once = idempotency.as_ref();
+                sandboxes.create_one(&principal, new, once).await
+            });
             created.await.map_err(StoreError::failed)?
         })
     }

@@ -179,7 +179,7 @@ impl TelemetryPort for Telemetry {
             let sandbox = self.0.visible(permit.sandbox());
             let asked = async {
                 let sandbox = sandbox?;
-                let address = SocketAddr::new(sandbox.address()?, ENVD_PORT);
+                let address = SocketAddr::new(self.0.address(&sandbox)?, ENVD_PORT);
                 let mut client = EnvdClient::at(address);
                 if let Some(token) = record::access_token(&sandbox) {
                     client = client.with_sandbox_token(&token);

@@ -15,6 +15,7 @@ use subtle::ConstantTimeEq;
 use crate::build::FilesHash;
 use crate::driver::{ExportKey, ShortSecret};
 use crate::id::{KeyId, SandboxId, TeamId};
+use crate::quota::Quota;
 use crate::sandbox::SandboxRecord;
 
 /// The prefix of every API key.
@@ -240,6 +241,9 @@ pub struct KeyRecord {
     pub hash: ApiKeyHash,
     /// When it was created.
     pub created_at: crate::clock::Timestamp,
+    /// What its sandboxes may use together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Quota>,
 }
 
 /// Changes the tokens of a sandbox: random, and new with each rotation. Useless without the seed.

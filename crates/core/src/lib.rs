@@ -20,6 +20,7 @@ pub mod network;
 pub mod pool;
 pub mod ports;
 pub mod quantity;
+pub mod quota;
 pub mod resources;
 pub mod routes;
 pub mod sandbox;

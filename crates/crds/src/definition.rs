@@ -245,6 +245,7 @@ mod tests {
                 ("globaltrafficpolicies", "gtp"),
                 ("securityprofiles", "sp"),
                 ("globalsecurityprofiles", "gsp"),
+                ("poolautoscalers", "pa"),
             ]
         );
         let columns =

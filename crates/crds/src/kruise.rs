@@ -8,6 +8,7 @@ mod internet;
 pub mod names;
 mod parts;
 mod picks;
+mod pool_autoscaler;
 pub mod quantity;
 pub mod revision;
 mod sandbox;
@@ -30,6 +31,10 @@ pub use parts::{
     RuntimeRef, TemplateRef, UpgradePolicy, UpgradePolicyKind,
 };
 pub use picks::{Pick, Picks};
+pub use pool_autoscaler::{
+    AppliedCronPolicy, CapacityPolicy, CronPolicy, CurrentCapacity, PoolAutoscaler,
+    PoolAutoscalerSpec, PoolAutoscalerStatus, ScaleTargetRef, ScalingRules,
+};
 pub use sandbox::{PodInfo, Sandbox, SandboxPhase, SandboxSpec, SandboxStatus};
 pub use sandbox_set::{MaxUnavailable, SandboxSet, SandboxSetSpec, SandboxSetStatus};
 pub use state::{NotPausable, NotResumable, SandboxState, pausable, resumable};

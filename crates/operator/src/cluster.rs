@@ -116,6 +116,19 @@ impl Cluster {
         sent::<K, _>("patch_status", api.patch_status(name, &params, &patch)).await
     }
 
+    /// Applies a JSON merge patch to the size.
+    pub(crate) async fn patch_scale<K: Kind>(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> kube::Result<()> {
+        let (api, params) = (self.api::<K>(namespace), self.params());
+        let patch = Patch::Merge(patch);
+        let scaled = sent::<K, _>("patch_scale", api.patch_scale(name, &params, &patch));
+        scaled.await.map(drop)
+    }
+
     /// Deletes the object with this UID. The object, if it stays for a while; `None` if it is gone.
     pub(crate) async fn delete<K: Kind>(
         &self,

@@ -157,7 +157,7 @@ impl Controllers {
         // Where the definitions of one group are missing, the controllers of the other run.
         tokio::try_join!(
             self.run_community(stop.clone(), endpoints),
-            self.run_kruise(stop),
+            self.run_kruise(stop, endpoints),
         )?;
         Ok(())
     }
@@ -191,7 +191,7 @@ impl Controllers {
         // A process leads at most once.
         let counted = core.sandboxes.clone();
         let gauge = move || population::render(&counted.all());
-        let _ = endpoints.gauges.set(Box::new(gauge));
+        endpoints.gauges.write().push(Box::new(gauge));
         let mut running = Running::new(&stop);
         if let Some(extensions) = extensions {
             self.start_extensions(&mut running, &core, extensions, requests);

@@ -1,8 +1,8 @@
 //! Health, readiness and metrics over HTTP.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use metrics_exporter_prometheus::PrometheusHandle;
+use parking_lot::RwLock;
 use tokio::net::TcpListener;
 
 /// Counts when the metrics are read.
@@ -25,13 +26,13 @@ pub struct Endpoints {
     /// The metrics.
     pub metrics: PrometheusHandle,
     /// More metrics, counted at each scrape, in the text format of Prometheus.
-    pub gauges: Arc<OnceLock<Gauges>>,
+    pub gauges: Arc<RwLock<Vec<Gauges>>>,
 }
 
 impl Endpoints {
     fn render(&self) -> String {
         let mut text = self.metrics.render();
-        if let Some(gauges) = self.gauges.get() {
+        for gauges in self.gauges.read().iter() {
             text.push_str(&gauges());
         }
         text

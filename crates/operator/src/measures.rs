@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use shoal_crds::kruise::SandboxSet;
 use shoal_crds::names::{annotation, label};
 use shoal_crds::v1beta1::{Sandbox, SandboxClaim, SandboxStatus, SandboxTemplate};
 
@@ -72,6 +73,16 @@ pub(crate) fn claimed(
         "pod_condition" => if ready { "ready" } else { "not_ready" },
     )
     .increment(1);
+}
+
+/// Counts sandboxes that a pool of `agents.kruise.io` has made.
+pub(crate) fn created(set: &SandboxSet, count: u64) {
+    metrics::counter!(
+        "sandboxset_sandboxes_created_total",
+        "namespace" => set.metadata.namespace.clone().unwrap_or_default(),
+        "name" => set.metadata.name.clone().unwrap_or_default(),
+    )
+    .increment(count);
 }
 
 /// Counts how long a claim took to become ready: since this replica saw it first, and since the times that a

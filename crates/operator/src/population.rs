@@ -80,7 +80,7 @@ pub(crate) fn render(sandboxes: &[Arc<Sandbox>]) -> String {
 }
 
 /// A value of a label. The template's name comes from an annotation, which holds any text.
-fn escaped(value: &str) -> String {
+pub(crate) fn escaped(value: &str) -> String {
     value
         .replace('\\', "\\\\")
         .replace('"', "\\\"")

@@ -6,6 +6,8 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use shoal_core::auth::{KeyMask, KeyRecord, Principal};
 use shoal_core::id::KeyId;
+use shoal_core::ports::access::NewKey;
+use shoal_core::quota::Quota;
 
 use crate::audit;
 use crate::backend::Backend;
@@ -27,6 +29,13 @@ pub(super) struct TeamApiKey {
     created_at: String,
     created_by: Option<()>,
     last_used: Option<()>,
+    /// OpenKruise's quota of the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        test,
+        schemars(with = "Option<std::collections::BTreeMap<String, serde_json::Value>>")
+    )]
+    quota: Option<Quota>,
 }
 
 /// A key that was just made: the one answer with the key itself.
@@ -45,6 +54,22 @@ pub(super) struct NamedKey {
     name: String,
 }
 
+/// A key to make, with OpenKruise's additions to E2B's name.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NewTeamApiKey {
+    name: String,
+    /// Another team than the caller's.
+    team_name: Option<String>,
+    /// What the key's sandboxes may use together.
+    #[cfg_attr(
+        test,
+        schemars(with = "Option<std::collections::BTreeMap<String, serde_json::Value>>")
+    )]
+    quota: Option<Quota>,
+}
+
 impl From<KeyRecord> for TeamApiKey {
     fn from(record: KeyRecord) -> Self {
         Self {
@@ -54,6 +79,7 @@ impl From<KeyRecord> for TeamApiKey {
             created_at: record.created_at.to_string(),
             created_by: None,
             last_used: None,
+            quota: record.quota,
         }
     }
 }
@@ -91,13 +117,25 @@ pub(super) async fn list(
 pub(super) async fn create(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
-    body: JsonBody<NamedKey>,
+    body: JsonBody<NewTeamApiKey>,
 ) -> Result<(StatusCode, Json<CreatedTeamApiKey>), ApiError> {
     admin(&principal)?;
-    let (secret, record) = backend
-        .keys
-        .create(&principal, &principal.slug, &body.value.name, false)
-        .await?;
+    let NewTeamApiKey {
+        name,
+        team_name,
+        quota,
+    } = body.value;
+    let team = match team_name {
+        Some(team) => team.parse().map_err(ApiError::invalid)?,
+        None => principal.slug.clone(),
+    };
+    let new = NewKey {
+        team,
+        name,
+        admin: false,
+        quota,
+    };
+    let (secret, record) = backend.keys.create(&principal, new).await?;
     audit::target(record.id);
     let created = CreatedTeamApiKey {
         key: secret.reveal().to_owned(),

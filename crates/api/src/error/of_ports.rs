@@ -176,6 +176,7 @@ impl From<QuotaExceeded> for ApiError {
             QuotaExceeded::Team(_) | QuotaExceeded::Cpu { .. } | QuotaExceeded::Memory { .. } => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, message)
             }
+            QuotaExceeded::Key(_) => Self::new(StatusCode::FORBIDDEN, message),
             QuotaExceeded::Installation(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
                 .with_code("sandbox_capacity_unavailable"),
         }
@@ -284,6 +285,7 @@ impl From<KeyError> for ApiError {
             KeyError::Itself => Self::new(StatusCode::CONFLICT, message),
             KeyError::Store(store) => store.into(),
             KeyError::Entropy(_) => Self::internal(message),
+            KeyError::NotServed(absent) => absent.into(),
         }
     }
 }

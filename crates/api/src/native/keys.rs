@@ -3,6 +3,7 @@
 use axum::extract::{Path, State};
 use shoal_core::auth::{KeyRecord, Principal, TeamSlug};
 use shoal_core::id::KeyId;
+use shoal_core::ports::access;
 use shoal_protocol::native::{Key, MintedKey, NewKey};
 
 use super::admin::Admin;
@@ -51,7 +52,13 @@ pub(super) async fn create(
         Some(team) => team.parse().map_err(ApiError::invalid)?,
         None => principal.slug.clone(),
     };
-    let (secret, record) = backend.keys.create(&principal, &team, &name, admin).await?;
+    let new = access::NewKey {
+        team,
+        name,
+        admin,
+        quota: None,
+    };
+    let (secret, record) = backend.keys.create(&principal, new).await?;
     audit::target(record.id);
     audit::target(&record.slug);
     Ok(Answer::created(MintedKey {

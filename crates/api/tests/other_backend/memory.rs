@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
-use shoal_core::auth::{ApiKey, KeyRecord, Principal, SandboxPermit, TeamSlug, Token, TokenSeed};
+use shoal_core::auth::{ApiKey, KeyRecord, Principal, SandboxPermit, Token, TokenSeed};
 use shoal_core::id::{KeyId, SandboxId, TeamId};
 use shoal_core::network::{Egress, InvalidRule};
 use shoal_core::ports::Ports;
-use shoal_core::ports::access::{KeyError, Keys};
+use shoal_core::ports::access::{KeyError, Keys, NewKey};
 use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
 use shoal_core::ports::inside::{SandboxAccess, SandboxClient};
 use shoal_core::ports::list::{ListFilter, Page};
@@ -253,9 +253,7 @@ impl Keys for Memory {
     fn create<'a>(
         &'a self,
         _: &'a Principal,
-        _: &'a TeamSlug,
-        _: &'a str,
-        _: bool,
+        _: NewKey,
     ) -> BoxFuture<'a, Result<(ApiKey, KeyRecord), KeyError>> {
         Box::pin(ready(Err(KeyError::Forbidden)))
     }

@@ -9,8 +9,26 @@ use shoal_crds::kruise::SandboxSet;
 use shoal_crds::kruise::names::{annotation, is_key, is_label_value, label};
 use shoal_crds::parts::Pairs;
 
+use crate::identity::{self, key};
 use crate::options::Options;
 use crate::routes::WAKE_ON_TRAFFIC;
+
+/// The variables by which programs know that they are in a sandbox, and in which one.
+pub(super) fn identity_variables(set: &SandboxSet, id: Option<&str>) -> BTreeMap<String, String> {
+    let (namespace, name) = key(&set.metadata);
+    let variables = [
+        ("E2B_SANDBOX", "true".to_owned()),
+        ("E2B_SANDBOX_ID", id.unwrap_or_default().to_owned()),
+        (
+            "E2B_TEMPLATE_ID",
+            identity::template(&namespace, &name).to_string(),
+        ),
+    ];
+    variables
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
 
 /// Refuses what changes the pod of a SandboxSet without a template of its own.
 pub(super) fn need_template(set: &SandboxSet, new: &SandboxRequest) -> Result<(), CreateError> {

@@ -6,6 +6,7 @@ use crate::driver::DriverError;
 use crate::id::{KeyId, TeamId};
 use crate::limits::TeamLimits;
 use crate::ports::{NoEntropy, NotServed};
+use crate::quota::Quota;
 use crate::resources::{Mib, MilliCpu};
 use crate::store::StoreError;
 
@@ -36,6 +37,22 @@ pub enum KeyError {
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
+}
+
+/// A key to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewKey {
+    /// Its team.
+    pub team: TeamSlug,
+    /// Its name.
+    pub name: String,
+    /// Whether it may act for all teams.
+    pub admin: bool,
+    /// What its sandboxes may use together. Cannot be changed later.
+    pub quota: Option<Quota>,
 }
 
 /// Why the limits of a team were not shown or changed.
@@ -99,9 +116,7 @@ pub trait Keys: Send + Sync {
     fn create<'a>(
         &'a self,
         by: &'a Principal,
-        team: &'a TeamSlug,
-        name: &'a str,
-        admin: bool,
+        new: NewKey,
     ) -> BoxFuture<'a, Result<(ApiKey, KeyRecord), KeyError>>;
 
     /// The keys of the team of `by`, or of all teams for an admin.

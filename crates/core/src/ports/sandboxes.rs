@@ -13,6 +13,7 @@ use crate::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
 use crate::ports::inside::InsideError;
 use crate::ports::list::{ListFilter, Page};
 use crate::ports::{NoEntropy, NotServed};
+use crate::quota::OverQuota;
 use crate::resources::{InvalidResources, Mib, MilliCpu, Resources};
 use crate::sandbox::{InvalidSandboxName, SandboxRecord};
 use crate::snapshot::Contents;
@@ -106,6 +107,9 @@ pub enum QuotaExceeded {
         /// How much the team may have.
         limit: Mib,
     },
+    /// The quota of the API key.
+    #[error(transparent)]
+    Key(OverQuota),
     /// The number of sandboxes of the installation.
     #[error("the server has reached its limit of {0} sandboxes at once")]
     Installation(usize),

@@ -47,6 +47,8 @@ pub struct Claiming {
     pub owner: String,
     /// A text that no other claim uses.
     pub lock: String,
+    /// The API key whose quota it counts against.
+    pub quota_key: Option<String>,
     /// The time of the claim.
     pub at: Timestamp,
     /// The SandboxClaim.
@@ -85,6 +87,7 @@ impl Claiming {
         let named = [
             (label::SANDBOX_ID, &self.id),
             (label::CLAIM_NAME, &self.claim_name),
+            (label::QUOTA_KEY, &self.quota_key),
         ];
         for (key, value) in named {
             if let Some(value) = value {

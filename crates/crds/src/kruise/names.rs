@@ -43,6 +43,8 @@ pub mod label {
     pub const CHECKPOINT_ID: &str = "agents.kruise.io/checkpoint-id";
     /// The node of a checkpoint's pod.
     pub const CHECKPOINT_NODE: &str = "shoal.dev/node";
+    /// The ID of the API key whose quota the sandbox counts against.
+    pub const QUOTA_KEY: &str = "agents.kruise.io/quota-key";
     /// The creator of a pod: `sandbox` or `external`. Also an annotation.
     pub const CREATED_BY: &str = "agents.kruise.io/created-by";
     /// The ID of the API key that owns the object. Also an annotation.
@@ -111,6 +113,8 @@ pub mod annotation {
     pub const ENVD_URL: &str = "e2b.agents.kruise.io/envd-url";
     /// The CSI mounts of the sandbox, as a JSON array.
     pub const CSI_VOLUME_CONFIG: &str = "e2b.agents.kruise.io/csi-volume-config";
+    /// The digest of the request that made the sandbox, if it had an idempotency key.
+    pub const IDEMPOTENT_REQUEST: &str = "e2b.agents.kruise.io/idempotent-request";
     /// The metadata of the E2B API whose keys cannot be those of annotations, as a JSON object.
     pub const OTHER_METADATA: &str = "e2b.agents.kruise.io/metadata";
     /// Whether the E2B API returns the pod's address.
@@ -163,6 +167,12 @@ pub mod condition {
     pub const TIMED_OUT: &str = "TimedOut";
     /// A policy or profile is accepted.
     pub const ACCEPTED: &str = "Accepted";
+    /// An autoscaler decides about its pool.
+    pub const SCALING_ACTIVE: &str = "ScalingActive";
+    /// An autoscaler can change its pool.
+    pub const ABLE_TO_SCALE: &str = "AbleToScale";
+    /// The size that an autoscaler wanted is out of its bounds.
+    pub const SCALING_LIMITED: &str = "ScalingLimited";
 }
 
 /// Reasons of conditions.
@@ -239,6 +249,30 @@ pub mod reason {
     pub const FEATURE_GATE_DISABLED: &str = "FeatureGateDisabled";
     /// `Completed`: the claim can never be carried out.
     pub const INVALID_CLAIM: &str = "InvalidClaim";
+    /// `ScalingActive`: it does.
+    pub const VALID_POLICY: &str = "ValidPolicy";
+    /// `ScalingActive`: its policy contradicts itself.
+    pub const INVALID_POLICY: &str = "InvalidPolicy";
+    /// `ScalingActive`: its user has suspended it.
+    pub const SUSPENDED: &str = "Suspended";
+    /// `ScalingActive` and `AbleToScale`: there is no such pool.
+    pub const FAILED_GET_TARGET: &str = "FailedGetTarget";
+    /// `ScalingActive`: an older one has the pool.
+    pub const CONFLICTING_AUTOSCALER: &str = "ConflictingAutoscaler";
+    /// `ScalingActive`: it has not watched the pool for long enough.
+    pub const INSUFFICIENT_OBSERVATION_WINDOW: &str = "InsufficientObservationWindow";
+    /// `AbleToScale`: it can.
+    pub const READY_TO_SCALE: &str = "ReadyToScale";
+    /// `AbleToScale`: the API server refused.
+    pub const FAILED_SCALE: &str = "FailedScale";
+    /// `AbleToScale`: too many sandboxes of the pool do not start.
+    pub const STARTUP_BUDGET_EXHAUSTED: &str = "StartupBudgetExhausted";
+    /// `ScalingLimited`: more was wanted.
+    pub const TOO_MANY_REPLICAS: &str = "TooManyReplicas";
+    /// `ScalingLimited`: less was wanted.
+    pub const TOO_FEW_REPLICAS: &str = "TooFewReplicas";
+    /// `ScalingLimited`: no.
+    pub const DESIRED_WITHIN_RANGE: &str = "DesiredWithinRange";
     /// `TimedOut`: the time is over.
     pub const CLAIM_TIMEOUT_REACHED: &str = "ClaimTimeoutReached";
 }

@@ -1,4 +1,4 @@
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
@@ -161,9 +161,9 @@ impl Sandbox {
     pub fn address(&self) -> Option<IpAddr> {
         let address: IpAddr = self.status.as_ref()?.sandbox_ip.parse().ok()?;
         let address = address.to_canonical();
-        // A status is not trusted to name an address of the server's own machine.
+        // A status is not trusted to name an address of the server's own machine, or of the cloud below it.
         let own = address.is_loopback() || address.is_unspecified() || address.is_multicast();
-        (!own && !is_link_local(address)).then_some(address)
+        (!own && !is_link_local(address) && !is_metadata(address)).then_some(address)
     }
 
     /// A label.
@@ -188,6 +188,18 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
+/// Services of clouds for their machines that are not link-local: of Alibaba, Azure, Oracle and Amazon.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+fn is_metadata(address: IpAddr) -> bool {
+    METADATA.contains(&address) || address == IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,6 +216,11 @@ mod tests {
             ("169.254.169.254", false),
             ("fe80::1", false),
             ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("100.100.100.200", false),
+            ("168.63.129.16", false),
+            ("192.0.0.192", false),
+            ("fd00:ec2::254", false),
             ("", false),
         ] {
             let mut sandbox = Sandbox::default();

@@ -3,6 +3,7 @@
 //! Pod and volume claim templates have no schema but that of their metadata: a field that this version of
 //! Kubernetes does not know is kept. The types of labels are checked, so that no object spoils a list.
 
+mod autoscaler;
 mod operations;
 mod parts;
 mod policies;
@@ -32,6 +33,7 @@ pub(super) fn kinds() -> Vec<Kind> {
         policies::global_traffic_policy(),
         profiles::security_profile(),
         profiles::global_security_profile(),
+        autoscaler::pool_autoscaler(),
     ]
 }
 

@@ -126,6 +126,7 @@ impl Access {
             mask: secret.mask(),
             hash: secret.hash(),
             created_at: self.clock.now(),
+            quota: None,
         };
         self.keys.put_key(record.clone()).await?;
         Ok(record)

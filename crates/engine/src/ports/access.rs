@@ -4,10 +4,16 @@ use shoal_core::BoxFuture;
 use shoal_core::auth::{ApiKey, KeyRecord, Principal, TeamSlug};
 use shoal_core::id::{KeyId, TeamId};
 use shoal_core::limits::TeamLimits;
-use shoal_core::ports::access::{KeyError, Keys, TeamError, TeamView, Teams};
+use shoal_core::ports::NotServed;
+use shoal_core::ports::access::{KeyError, Keys, NewKey, TeamError, TeamView, Teams};
 use shoal_core::store::StoreError;
 
 use crate::engine::Engine;
+
+const QUOTA: NotServed = NotServed {
+    what: "a quota of one API key",
+    instead: "make a team for the key, and limit the team",
+};
 
 impl Keys for Engine {
     fn authenticate<'a>(
@@ -25,11 +31,14 @@ impl Keys for Engine {
     fn create<'a>(
         &'a self,
         by: &'a Principal,
-        team: &'a TeamSlug,
-        name: &'a str,
-        admin: bool,
+        new: NewKey,
     ) -> BoxFuture<'a, Result<(ApiKey, KeyRecord), KeyError>> {
-        Box::pin(Engine::create_key(self, by, team, name, admin))
+        Box::pin(async move {
+            if new.quota.is_some() {
+                return Err(QUOTA.into());
+            }
+            Engine::create_key(self, by, &new.team, &new.name, new.admin).await
+        })
     }
 
     fn list<'a>(&'a self, by: &'a Principal) -> BoxFuture<'a, Result<Vec<KeyRecord>, KeyError>> {

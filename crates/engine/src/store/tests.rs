@@ -142,6 +142,7 @@ async fn a_key_is_found_by_its_hash_and_its_secret_is_not_stored() {
         mask: secret.mask(),
         hash: secret.hash(),
         created_at: Timestamp::from_unix_millis(0),
+        quota: None,
     };
     store.put_key(key.clone()).await.unwrap();
     assert_eq!(

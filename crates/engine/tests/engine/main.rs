@@ -33,6 +33,8 @@ use shoal_core::id::{BuildId, SandboxId, TemplateId};
 use shoal_core::image::Images;
 use shoal_core::limits::Bounds;
 use shoal_core::network::Egress;
+use shoal_core::ports::access::{KeyError, Keys, NewKey};
+use shoal_core::quota::Quota;
 use shoal_core::routes::{Lookup, RouteTable};
 use shoal_core::state::FailReason;
 use shoal_core::template::{Template, TemplateRef};
@@ -722,6 +724,15 @@ async fn a_key_speaks_for_its_tenant_until_it_is_removed() {
         .create_key(me, &"other".parse().unwrap(), "x", false)
         .await;
     assert!(forbidden.is_err());
+    // A quota that nothing would enforce.
+    let limited = NewKey {
+        team: me.slug.clone(),
+        name: "limited".to_owned(),
+        admin: false,
+        quota: Some(Quota::default()),
+    };
+    let refused = Keys::create(engine, me, limited).await;
+    assert!(matches!(refused, Err(KeyError::NotServed(_))));
     let (secret, record) = engine
         .create_key(me, &me.slug, "second", false)
         .await

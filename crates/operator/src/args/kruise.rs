@@ -24,6 +24,8 @@ pub struct FeatureGates {
     pub sandbox_claim: bool,
     /// Changes of the resources of running pods.
     pub in_place_resize: bool,
+    /// The controller of `PoolAutoscaler`.
+    pub pool_autoscaler: bool,
 }
 
 impl Default for FeatureGates {
@@ -33,12 +35,13 @@ impl Default for FeatureGates {
             sandbox_set: true,
             sandbox_claim: true,
             in_place_resize: true,
+            pool_autoscaler: true,
         }
     }
 }
 
 /// Gates of OpenKruise's manager that change nothing here.
-const WITHOUT_EFFECT: [&str; 9] = [
+const WITHOUT_EFFECT: [&str; 8] = [
     "CachePodLabelSelector",
     "SandboxUpgradeResumeFromFailedStep",
     "SandboxCreatePodRateLimitGate",
@@ -47,7 +50,6 @@ const WITHOUT_EFFECT: [&str; 9] = [
     "SecurityIdentityProvider",
     "SandboxPauseCheckpoint",
     "Commit",
-    "PoolAutoscaler",
 ];
 
 impl FromStr for FeatureGates {
@@ -67,6 +69,7 @@ impl FromStr for FeatureGates {
                 "SandboxSet" => gates.sandbox_set = value,
                 "SandboxClaim" => gates.sandbox_claim = value,
                 "SandboxInPlaceResourceResize" => gates.in_place_resize = value,
+                "PoolAutoscaler" => gates.pool_autoscaler = value,
                 other if WITHOUT_EFFECT.contains(&other) => {}
                 other => return Err(format!("unknown feature gate {other:?}")),
             }
@@ -100,6 +103,15 @@ pub struct KruiseArgs {
     /// How many SandboxUpdateOps are reconciled at once.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub sandboxupdateops_workers: u16,
+    /// Seconds between two looks of a PoolAutoscaler at its pool.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub poolautoscaler_sampling_interval_seconds: u16,
+    /// How many seconds of looks a PoolAutoscaler decides from.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
+    pub poolautoscaler_observation_window_seconds: u16,
+    /// Seconds that a sandbox of a pool may take to start. A pool with too many slower ones is not made larger.
+    #[arg(long, value_name = "SECONDS", default_value_t = 50, value_parser = clap::value_parser!(u16).range(15..=3590))]
+    pub max_pending_timeout: u16,
     /// Which pods of agents.kruise.io get shoal-envd.
     #[arg(long, value_name = "WHEN", default_value = "requested")]
     pub inject_runtime: InjectRuntime,
@@ -117,7 +129,8 @@ mod tests {
         let read = |text: &str| text.parse::<FeatureGates>();
         assert_eq!(read(""), Ok(FeatureGates::default()));
         let gates = read("SandboxInPlaceResourceResize=false,Commit=true").unwrap();
-        assert!(!gates.in_place_resize && gates.sandbox_set);
+        assert!(!gates.in_place_resize && gates.sandbox_set && gates.pool_autoscaler);
+        assert!(!read("PoolAutoscaler=false").unwrap().pool_autoscaler);
         for text in ["Sandbox", "Sandbox=maybe", "Unknown=true"] {
             assert!(read(text).is_err(), "{text}");
         }

@@ -3,11 +3,12 @@
 mod watches;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_crds::kruise::{
-    Checkpoint, Picks, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate, SandboxUpdateOps,
-    TrafficPolicy,
+    Checkpoint, Picks, PoolAutoscaler, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate,
+    SandboxUpdateOps, TrafficPolicy,
 };
 use shoal_tasks::{TaskEnded, Tasks};
 use tokio_util::sync::CancellationToken;
@@ -15,10 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::{Controllers, Requests, Running};
 use crate::args::InjectRuntime;
 use crate::cache::Cache;
+use crate::endpoints::{Endpoints, Gauges};
 use crate::held::Held;
 use crate::kruise::{
-    CheckpointController, NoInternet, Pod, RuntimeInjection, SandboxClaimController,
-    SandboxController, SandboxSetController, TrafficPolicyController, UpdateOpsController,
+    AutoscalerController, AutoscalerTimes, CheckpointController, NoInternet, Pod, RuntimeInjection,
+    SandboxClaimController, SandboxController, SandboxSetController, TrafficPolicyController,
+    UpdateOpsController, render_gauges,
 };
 use crate::queue::Queue;
 use crate::slim::NetworkPolicy;
@@ -27,6 +30,9 @@ use crate::slim::NetworkPolicy;
 const CHECKPOINT_WORKERS: u16 = 10;
 /// How many traffic policies are reconciled at once.
 const TRAFFIC_WORKERS: u16 = 10;
+
+/// How many autoscalers are reconciled at once.
+const AUTOSCALER_WORKERS: u16 = 10;
 
 /// The queues of the controllers.
 #[derive(Clone)]
@@ -37,6 +43,7 @@ struct Queues {
     checkpoints: Queue<Checkpoint>,
     traffic: Queue<TrafficPolicy>,
     updates: Queue<SandboxUpdateOps>,
+    scalers: Queue<PoolAutoscaler>,
 }
 
 /// The caches.
@@ -50,9 +57,17 @@ struct Caches {
     checkpoints: Arc<Cache<Checkpoint>>,
     traffic: Arc<Cache<TrafficPolicy>>,
     updates: Arc<Cache<SandboxUpdateOps>>,
+    scalers: Arc<Cache<PoolAutoscaler>>,
 }
 
 impl Caches {
+    /// The gauges of the objects.
+    fn gauges(&self) -> Gauges {
+        let (sandboxes, sets) = (self.sandboxes.clone(), self.sets.clone());
+        let claims = self.claims.clone();
+        Box::new(move || render_gauges(&sandboxes.all(), &sets.all(), &claims.all()))
+    }
+
     /// Waits until all objects are listed.
     async fn synced(&self) {
         self.sandboxes.synced().await;
@@ -64,12 +79,17 @@ impl Caches {
         self.checkpoints.synced().await;
         self.traffic.synced().await;
         self.updates.synced().await;
+        self.scalers.synced().await;
     }
 }
 
 impl Controllers {
     /// Runs the controllers of `agents.kruise.io`, if they are turned on.
-    pub(super) async fn run_kruise(&self, stop: CancellationToken) -> Result<(), TaskEnded> {
+    pub(super) async fn run_kruise(
+        &self,
+        stop: CancellationToken,
+        endpoints: &Endpoints,
+    ) -> Result<(), TaskEnded> {
         if !self.args.kruise.kruise {
             return Ok(());
         }
@@ -80,6 +100,7 @@ impl Controllers {
         let (checkpoints, checkpoint_requests) = Queue::new();
         let (traffic, traffic_requests) = Queue::new();
         let (updates, update_requests) = Queue::new();
+        let (scalers, scaler_requests) = Queue::new();
         let queues = Queues {
             sandboxes,
             sets,
@@ -87,6 +108,7 @@ impl Controllers {
             checkpoints,
             traffic,
             updates,
+            scalers,
         };
         let caches = self.watch_kruise(&mut watches, &queues);
         tokio::select! {
@@ -98,6 +120,7 @@ impl Controllers {
             sandboxes = caches.sandboxes.all().len(),
             "synced agents.kruise.io"
         );
+        endpoints.gauges.write().push(caches.gauges());
         let mut running = Running::new(&stop);
         // A receiver that nobody reads would keep every request: it is dropped.
         let gates = self.args.kruise.feature_gates;
@@ -113,6 +136,9 @@ impl Controllers {
         self.start_checkpoints(&mut running, &caches, checkpoint_requests);
         self.start_traffic(&mut running, &caches, traffic_requests);
         self.start_updates(&mut running, &caches, update_requests);
+        if let Some(requests) = gates.pool_autoscaler.then_some(scaler_requests) {
+            self.start_autoscalers(&mut running, &caches, requests);
+        }
         running.finish(watches).await
     }
 
@@ -205,6 +231,30 @@ impl Controllers {
         let reconcile = move |ops| controller.clone().reconcile(ops);
         let (updates, workers) = (&caches.updates, self.args.kruise.sandboxupdateops_workers);
         running.start("sandboxupdateops", updates, requests, workers, reconcile);
+    }
+
+    fn start_autoscalers(
+        &self,
+        running: &mut Running,
+        caches: &Caches,
+        requests: Requests<PoolAutoscaler>,
+    ) {
+        let args = &self.args.kruise;
+        let seconds = |seconds: u16| Duration::from_secs(seconds.into());
+        let controller = Arc::new(AutoscalerController::new(
+            self.cluster("poolautoscaler-controller"),
+            caches.scalers.clone(),
+            caches.sets.clone(),
+            caches.sandboxes.clone(),
+            AutoscalerTimes {
+                interval: seconds(args.poolautoscaler_sampling_interval_seconds),
+                window: seconds(args.poolautoscaler_observation_window_seconds),
+                pending: seconds(args.max_pending_timeout),
+            },
+        ));
+        let reconcile = move |scaler| controller.clone().reconcile(scaler);
+        let (scalers, workers) = (&caches.scalers, AUTOSCALER_WORKERS);
+        running.start("poolautoscaler", scalers, requests, workers, reconcile);
     }
 
     fn start_checkpoints(

@@ -101,7 +101,15 @@ impl SandboxController {
             phase_of(sandbox),
             SandboxPhase::Succeeded | SandboxPhase::Failed
         );
-        if finished || (sandbox.spec.template.is_none() && sandbox.spec.template_ref.is_none()) {
+        if finished {
+            // Its user may be done with it all the same.
+            let recycled = match self.blueprint(sandbox) {
+                Ok(blueprint) => self.recycle(sandbox, &blueprint).await?,
+                Err(_) => None,
+            };
+            return Ok(recycled.unwrap_or(Step::Rest(None)));
+        }
+        if sandbox.spec.template.is_none() && sandbox.spec.template_ref.is_none() {
             return Ok(Step::Rest(None));
         }
         let blueprint = match self.blueprint(sandbox) {

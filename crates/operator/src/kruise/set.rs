@@ -18,12 +18,14 @@ use shoal_crds::kruise::{Sandbox, SandboxSet, SandboxSetStatus, SandboxTemplate}
 
 use self::backoff::Backoff;
 use self::plan::Plan;
+pub(super) use self::plan::resolve;
 use super::NoInternet;
 use super::batches::{self, AT_ONCE};
 use super::write;
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, is_conflict, is_missing};
+use crate::measures;
 
 /// Materialized templates beyond this are marked for removal.
 const MOST_TEMPLATES: usize = 10;
@@ -222,6 +224,8 @@ impl SandboxSetController {
         })
         .await;
         if created.count > 0 {
+            let count = u64::try_from(created.count).unwrap_or(u64::MAX);
+            measures::created(set, count);
             let note = format!("created {} sandboxes", created.count);
             self.cluster.event(set, false, "SandboxCreated", note);
         }

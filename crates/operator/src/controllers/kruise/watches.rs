@@ -6,7 +6,8 @@ use kube::Api;
 use kube::runtime::watcher;
 use shoal_crds::kruise::names::{GROUP, label};
 use shoal_crds::kruise::{
-    Checkpoint, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate, SandboxUpdateOps, TrafficPolicy,
+    Checkpoint, PoolAutoscaler, Sandbox, SandboxClaim, SandboxSet, SandboxTemplate,
+    SandboxUpdateOps, TrafficPolicy,
 };
 use shoal_tasks::Tasks;
 
@@ -14,7 +15,9 @@ use super::{Caches, Queues};
 use crate::cache::{Cache, Change, Kind, key, watch_kind};
 use crate::controllers::Controllers;
 use crate::controllers::changes::{ChangedPools, add_controller, trim};
-use crate::kruise::{CREATOR, Pod, checkpoint_group, claim_group, update_of, update_ops_group};
+use crate::kruise::{
+    CREATOR, Pod, autoscaler_group, checkpoint_group, claim_group, update_of, update_ops_group,
+};
 use crate::queue::Queue;
 use crate::slim::NetworkPolicy;
 
@@ -81,6 +84,7 @@ impl Controllers {
         let checkpoints = self.watch_checkpoints(tasks, queues);
         let traffic = self.watch_traffic(tasks, queues);
         let updates = self.watch_updates(tasks, queues);
+        let scalers = self.watch_autoscalers(tasks, queues);
         Caches {
             sandboxes,
             sets,
@@ -91,6 +95,7 @@ impl Controllers {
             checkpoints,
             traffic,
             updates,
+            scalers,
         }
     }
 
@@ -163,6 +168,20 @@ impl Controllers {
             move |change: Change<'_, SandboxUpdateOps>| {
                 if let Change::Applied(ops) = change {
                     to.add_key(&key(ops));
+                }
+            },
+        )
+    }
+
+    fn watch_autoscalers(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<PoolAutoscaler>> {
+        let to = queues.scalers.clone();
+        self.watch_all(
+            tasks,
+            watcher::Config::default(),
+            autoscaler_group,
+            move |change: Change<'_, PoolAutoscaler>| {
+                if let Change::Applied(scaler) = change {
+                    to.add_key(&key(scaler));
                 }
             },
         )

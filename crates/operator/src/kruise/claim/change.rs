@@ -157,6 +157,7 @@ pub(super) fn claiming(
         owner: claim.metadata.uid.clone().unwrap_or_default(),
         lock: token::<16>()?,
         at: now,
+        quota_key: None,
         claim_name: claim.metadata.name.clone(),
         shutdown_time: spec.shutdown_time.as_ref().map(|time| time.0),
         pause_time: None,

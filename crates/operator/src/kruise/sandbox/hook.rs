@@ -19,6 +19,9 @@ const TOLD: usize = 1024;
 /// How often the end of the sandbox is looked for while a command runs, and the daemon while there is none.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Where commands begin.
+const HOOK_DIRECTORY: &str = "/";
+
 impl SandboxController {
     /// Runs a command as root, to its end or for as long as it may take. `Some` is why it failed. `None` also when the
     /// sandbox is deleted meanwhile: nothing waits for the command then.
@@ -68,6 +71,8 @@ async fn execute(sandbox: &Sandbox, pod: &Pod, hook: &Hook) -> Result<(), String
         .split_first()
         .ok_or("the hook has no command")?;
     let mut command = Command::new(program, arguments);
+    // The home of root, where it would begin otherwise, may not exist.
+    command.cwd = Some(HOOK_DIRECTORY.to_owned());
     // The daemon kills it, so that nothing runs on after the operator has given up.
     command.timeout = Some(hook.timeout);
     let unreachable = |error| format!("the command cannot run: {error}");

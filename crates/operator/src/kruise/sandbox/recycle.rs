@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use shoal_crds::kruise::Sandbox;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
 use shoal_crds::kruise::names::{annotation, condition, label, reason};
+use shoal_crds::kruise::{Sandbox, SandboxPhase, duration};
 
 use super::pod::Blueprint;
-use super::{SandboxController, Step};
+use super::{SandboxController, Step, phase_of};
 use crate::conditions::{self, State, Truth};
 use crate::failure::Failure;
 use crate::kruise::write;
@@ -26,6 +28,8 @@ enum Next {
     Reject(&'static str),
     /// It is deleted, and its pool makes another one.
     Replace,
+    /// It has failed, and is deleted after this time.
+    Keep(SignedDuration),
 }
 
 fn next(sandbox: &Sandbox, blueprint: &Blueprint) -> Next {
@@ -42,7 +46,11 @@ fn next(sandbox: &Sandbox, blueprint: &Blueprint) -> Next {
     if !blueprint.volume_claim_templates.is_empty() {
         return Next::Reject("its volumes would go with it");
     }
-    Next::Replace
+    let keep = sandbox.annotation(annotation::CLEANUP_RETAIN_ON_FAILURE);
+    match keep.and_then(duration::parse) {
+        Some(keep) if phase_of(sandbox) == SandboxPhase::Failed => Next::Keep(keep),
+        _ => Next::Replace,
+    }
 }
 
 impl SandboxController {
@@ -58,6 +66,7 @@ impl SandboxController {
                 self.reject(sandbox, why).await?;
                 Ok(None)
             }
+            Next::Keep(keep) => self.keep(sandbox, keep).await.map(Some),
             Next::Replace => {
                 // One that has changed meanwhile is looked at again.
                 write::delete(&self.cluster, &self.sandboxes, &**sandbox, None, true).await?;
@@ -68,24 +77,44 @@ impl SandboxController {
         }
     }
 
+    /// Keeps a sandbox that has failed for a while. The time begins once.
+    async fn keep(&self, sandbox: &Arc<Sandbox>, keep: SignedDuration) -> Result<Step, Failure> {
+        let known = sandbox.condition(condition::RECYCLING);
+        if known.is_some_and(|known| known.reason == reason::RECYCLING_FAILED) {
+            return Ok(Step::Rest(None));
+        }
+        let end = Timestamp::now().checked_add(keep).unwrap_or(Timestamp::MAX);
+        let patch = json!({
+            "metadata": {"resourceVersion": sandbox.metadata.resource_version},
+            "spec": {"shutdownTime": Time(end)},
+        });
+        self.patch(sandbox, &patch).await?;
+        let why = "it has failed, and is kept for a while";
+        self.tell(sandbox, reason::RECYCLING_FAILED, why).await?;
+        Ok(Step::Again)
+    }
+
     async fn reject(&self, sandbox: &Arc<Sandbox>, why: &str) -> Result<(), Failure> {
         let known = sandbox.condition(condition::RECYCLING);
         if known.is_some_and(|known| known.message == why) {
             return Ok(());
         }
+        self.tell(sandbox, reason::RECYCLING_REJECTED, why).await
+    }
+
+    async fn tell(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        reason: &'static str,
+        why: &str,
+    ) -> Result<(), Failure> {
         let mut status = sandbox.status.clone().unwrap_or_default();
-        let state = State::new(
-            condition::RECYCLING,
-            Truth::False,
-            reason::RECYCLING_REJECTED,
-            why,
-        );
+        let state = State::new(condition::RECYCLING, Truth::False, reason, why);
         let generation = sandbox.metadata.generation;
         conditions::set(&mut status.conditions, &state, generation, Timestamp::now());
         self.write_status(sandbox, &status).await?;
         let note = why.to_owned();
-        self.cluster
-            .event(&**sandbox, true, reason::RECYCLING_REJECTED, note);
+        self.cluster.event(&**sandbox, true, reason, note);
         Ok(())
     }
 }
@@ -122,6 +151,24 @@ mod tests {
         }]);
         let next = asked(|object| object["metadata"]["ownerReferences"] = owner);
         assert_eq!(next, Next::Nothing, "nobody has claimed it");
+    }
+
+    #[test]
+    fn one_that_has_failed_is_kept_if_its_pool_says_so() {
+        let failed = |keep: Option<&str>, phase: &str| {
+            asked(|object| {
+                object["status"] = json!({"phase": phase});
+                if let Some(keep) = keep {
+                    let key = annotation::CLEANUP_RETAIN_ON_FAILURE;
+                    object["metadata"]["annotations"][key] = keep.into();
+                }
+            })
+        };
+        let keep = Next::Keep(SignedDuration::from_mins(5));
+        assert_eq!(failed(Some("5m"), "Failed"), keep);
+        assert_eq!(failed(Some("5m"), "Running"), Next::Replace);
+        assert_eq!(failed(Some("soon"), "Failed"), Next::Replace);
+        assert_eq!(failed(None, "Failed"), Next::Replace);
     }
 
     #[test]

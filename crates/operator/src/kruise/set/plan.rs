@@ -119,7 +119,7 @@ fn room(set: &SandboxSet, wanted: usize, members: &[Member]) -> usize {
 }
 
 /// A number, or a percentage of a whole, rounded up. One that cannot be read blocks.
-fn resolve(limit: &IntOrString, of: usize) -> usize {
+pub(in crate::kruise) fn resolve(limit: &IntOrString, of: usize) -> usize {
     match limit {
         IntOrString::Int(number) => usize::try_from(*number).unwrap_or_default(),
         IntOrString::String(text) => match text.strip_suffix('%') {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use shoal_crds::kruise::names::{annotation, condition, label, reason};
 use shoal_crds::kruise::{SandboxPhase, SandboxSpec, SandboxStatus, UpgradePolicyKind};
 
@@ -13,6 +13,9 @@ use crate::kruise::Pod;
 
 /// How long a command may take if its hook does not say.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a daemon may refuse its settings before the upgrade fails.
+const SETTINGS_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 /// `CheckpointRestore` is accepted, and fails.
 pub(crate) const NO_EXECUTOR: &str = "the upgrade policy CheckpointRestore needs a checkpoint executor, which is not available yet; \
@@ -210,7 +213,7 @@ impl<'a> Step<'a> {
             Seen::Foreign(owner) => self.wait(reason::RESUMING, owner),
             Seen::Own(pod) if pod.is_ready() && !pod.is_terminating() => {
                 self.show(pod);
-                if !self.initialize(pod) {
+                if !self.initialize(pod, reason::UPGRADE_POD_FAILED) {
                     self.remove(condition::SANDBOX_PAUSED);
                     self.again(reason::RESUME_SUCCEED);
                 }
@@ -249,7 +252,7 @@ impl<'a> Step<'a> {
         let (truth, step, message) = prepared(spec);
         let fails = step == reason::CHECKPOINT_FAILED;
         if let Some(hook) = hook(spec, HookTime::Before).filter(|_| !fails) {
-            if !self.initialize(pod) {
+            if !self.initialize(pod, reason::PRE_UPGRADE_FAILED) {
                 self.next.action = Action::Run(hook);
             }
             return;
@@ -271,6 +274,8 @@ impl<'a> Step<'a> {
         }
         if !self.has_template(pod) {
             self.reach(reason::UPGRADE_POD);
+            // Another daemon may take what this one refused.
+            self.remove(condition::RUNTIME_INITIALIZED);
             self.next.action = Action::DeletePod;
             return;
         }
@@ -279,18 +284,36 @@ impl<'a> Step<'a> {
             self.wait(reason::UPGRADE_POD_FAILED, &failure);
         } else if !pod.is_ready() {
             self.wait(reason::UPGRADE_POD, &pod.delay().unwrap_or_default());
-        } else if !self.initialize(pod) {
+        } else if !self.initialize(pod, reason::UPGRADE_POD_FAILED) {
             self.again(reason::POST_UPGRADE);
         }
     }
 
-    /// Whether the daemon in a new pod needs its settings first.
-    fn initialize(&mut self, pod: &Pod) -> bool {
-        let due = initialize::due(self.input.sandbox, pod);
-        if let Some(container) = due {
-            self.next.action = Action::Initialize(container.to_owned());
+    /// Whether the daemon in a pod needs its settings first. One that takes none fails the step.
+    fn initialize(&mut self, pod: &Pod, failed: &'static str) -> bool {
+        let Some(container) = initialize::due(self.input.sandbox, pod) else {
+            return false;
+        };
+        match self.refused_settings() {
+            Some(why) => self.wait(failed, &why),
+            None => self.next.action = Action::Initialize(container.to_owned()),
         }
-        due.is_some()
+        true
+    }
+
+    /// Why the daemon has no settings, if it was asked for long enough. A new specification asks it again.
+    fn refused_settings(&self) -> Option<String> {
+        let known = conditions::find(&self.next.status.conditions, condition::RUNTIME_INITIALIZED)?;
+        let since = known.last_transition_time.0;
+        let is_current = known.observed_generation == self.input.sandbox.metadata.generation;
+        let is_over = self.input.now.duration_since(since) >= SETTINGS_TIMEOUT;
+        (known.reason == reason::FAILED && is_current && is_over).then(|| {
+            let seconds = SETTINGS_TIMEOUT.as_secs();
+            format!(
+                "the daemon took no settings for {seconds} s: {}",
+                known.message
+            )
+        })
     }
 
     fn conclude(&mut self) {
@@ -302,7 +325,7 @@ impl<'a> Step<'a> {
             return self.wait(reason::POST_UPGRADE, &why);
         }
         match hook(&self.input.sandbox.spec, HookTime::After) {
-            Some(_) if self.initialize(pod) => {}
+            Some(_) if self.initialize(pod, reason::POST_UPGRADE_FAILED) => {}
             Some(hook) => self.next.action = Action::Run(hook),
             None => self.succeed(),
         }

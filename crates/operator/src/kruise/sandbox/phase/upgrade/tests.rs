@@ -285,3 +285,57 @@ fn revisions_differ_by_template() {
     };
     assert_ne!(of("one"), of("two"));
 }
+
+/// A sandbox at a step, whose daemon has refused its settings for so many seconds at this generation.
+fn refused(step: &str, seconds: i64, generation: i64) -> Sandbox {
+    let now: Timestamp = NOW.parse().unwrap();
+    let mut initialized = condition("RuntimeInitialized", "False", "Failed");
+    initialized["lastTransitionTime"] = json!(now - SignedDuration::from_secs(seconds));
+    initialized["observedGeneration"] = json!(generation);
+    initialized["message"] = json!("status 500");
+    let request = json!({"agents.kruise.io/init-runtime-request": "{}"});
+    let mut change = at(step);
+    change["metadata"] = json!({"annotations": request});
+    change["status"]["conditions"]
+        .as_array_mut()
+        .unwrap()
+        .push(initialized);
+    sandbox(&change)
+}
+
+#[test]
+fn a_daemon_that_takes_no_settings_fails_the_upgrade_after_a_minute() {
+    let new = pod_with("two");
+    let early = step(&refused("UpgradePod", 59, 2), Seen::Own(&new));
+    assert!(matches!(early.action, Action::Initialize(_)));
+    assert_eq!(reason_of(&early), "UpgradePod");
+    let late = step(&refused("UpgradePod", 60, 2), Seen::Own(&new));
+    assert_eq!((late.action, late.again), (Action::Nothing, false));
+    let known = conditions::find(&late.status.conditions, condition::UPGRADING).unwrap();
+    assert_eq!(known.reason, "UpgradePodFailed");
+    assert!(
+        known.message.contains("60 s: status 500"),
+        "{}",
+        known.message
+    );
+    assert!(
+        late.status.message.contains("60 s"),
+        "{}",
+        late.status.message
+    );
+    // It stays so until the specification changes, which asks the daemon again.
+    let still = step(&refused("UpgradePodFailed", 600, 2), Seen::Own(&new));
+    assert_eq!(reason_of(&still), "UpgradePodFailed");
+    assert_eq!(still.action, Action::Nothing);
+    let asked = step(&refused("UpgradePodFailed", 600, 1), Seen::Own(&new));
+    assert!(matches!(asked.action, Action::Initialize(_)));
+}
+
+#[test]
+fn a_new_pod_has_a_minute_of_its_own() {
+    let old = pod_with("one");
+    let replaced = step(&refused("UpgradePod", 600, 2), Seen::Own(&old));
+    assert_eq!(replaced.action, Action::DeletePod);
+    let known = conditions::find(&replaced.status.conditions, condition::RUNTIME_INITIALIZED);
+    assert!(known.is_none());
+}
