@@ -19,8 +19,11 @@ use shoal_crds::kruise::{Sandbox, SandboxSet};
 use shoal_tasks::Tasks;
 
 use crate::access::Access;
+use crate::catalogue::{Catalogue, CatalogueFiles};
 use crate::claim::Claims;
+use crate::config_map::SharedConfigMap;
 use crate::elsewhere::Elsewhere;
+use crate::entry_pools::EntryPools;
 use crate::follow;
 use crate::initialize::Passes;
 use crate::installation::Cluster;
@@ -31,6 +34,8 @@ use crate::sandboxes::{self, Port, Sandboxes};
 use crate::teams::TeamsPort;
 use crate::telemetry::Telemetry;
 use crate::templates::{self, Templates};
+
+pub use crate::templates::TemplatesConfig;
 use crate::watched::Watched;
 
 /// What the backend is told.
@@ -42,6 +47,14 @@ pub struct BackendConfig {
     pub first_team: TeamSlug,
     /// The longest timeout of a sandbox.
     pub max_timeout: Duration,
+    /// The ConfigMap with the template catalogue, in the system namespace.
+    pub config_map: String,
+    /// Files with the first catalogue and the first blueprint.
+    pub files: CatalogueFiles,
+    /// The namespaces in which entries have pools; that of the first key if empty.
+    pub pool_namespaces: Vec<String>,
+    /// Templates and images of requests.
+    pub templates: TemplatesConfig,
 }
 
 /// Why the backend does not serve.
@@ -91,21 +104,24 @@ impl Backend {
             max_timeout: config.max_timeout,
             sandboxes: usize::MAX,
         };
+        let catalogue = catalogue(&client, &config, &sets);
+        catalogue.bootstrap(&config.files).await;
+        tasks.spawn("watch of templates", catalogue.clone().follow());
+        let pools = EntryPools {
+            client: client.clone(),
+            catalogue: catalogue.clone(),
+            sets: sets.clone(),
+        };
+        tasks.spawn("pools of templates", pools.keep());
         let installation = Cluster::of(client.clone(), limits).await;
         let watches = Watches {
             sandboxes: watched,
             sets,
             keys,
+            catalogue,
         };
         let passes = Passes::new(Api::namespaced(client.clone(), &config.system_namespace));
-        let (ports, routes) = assemble(
-            client,
-            &watches,
-            installation,
-            passes,
-            config.max_timeout,
-            clock,
-        );
+        let (ports, routes) = assemble(client, &watches, installation, passes, &config, clock);
         Ok(Self {
             ports,
             routes,
@@ -159,6 +175,21 @@ struct Watches {
     sandboxes: Arc<Watched<Sandbox>>,
     sets: Arc<Watched<SandboxSet>>,
     keys: Arc<Keys>,
+    catalogue: Arc<Catalogue>,
+}
+
+/// The catalogue of the installation.
+fn catalogue(
+    client: &Client,
+    config: &BackendConfig,
+    sets: &Arc<Watched<SandboxSet>>,
+) -> Arc<Catalogue> {
+    let map = SharedConfigMap::new(client.clone(), &config.system_namespace, &config.config_map);
+    let mut pools = config.pool_namespaces.clone();
+    if pools.is_empty() {
+        pools.push(config.first_team.to_string());
+    }
+    Arc::new(Catalogue::new(map, sets.clone(), pools))
 }
 
 /// The ports over the watches.
@@ -167,17 +198,21 @@ fn assemble(
     watches: &Watches,
     installation: Cluster,
     passes: Passes,
-    max_timeout: Duration,
+    config: &BackendConfig,
     clock: Arc<dyn Clock>,
 ) -> (Ports, Arc<Routes>) {
-    let templates = Arc::new(Templates::new(watches.sets.clone()));
+    let templates = Arc::new(Templates::new(
+        watches.sets.clone(),
+        watches.catalogue.clone(),
+        config.templates.clone(),
+    ));
     let sandboxes = Arc::new(Sandboxes {
         claims: Claims::new(client.clone(), watches.sandboxes.clone()),
         client,
         watched: watches.sandboxes.clone(),
         templates: templates.clone(),
         passes,
-        max_timeout,
+        max_timeout: config.max_timeout,
     });
     let routes = Arc::new(Routes {
         sandboxes: sandboxes.clone(),
@@ -194,7 +229,7 @@ fn assemble(
         templates,
         builds: elsewhere.clone(),
         uploads: elsewhere.clone(),
-        catalogue: elsewhere.clone(),
+        catalogue: watches.catalogue.clone(),
         pools: Arc::new(Pools {
             sets: watches.sets.clone(),
             sandboxes: sandboxes.clone(),

@@ -1,5 +1,6 @@
 //! Creating a sandbox: a claim from the pool of its template, or a new one where none waits.
 
+mod entry;
 mod request;
 
 use std::collections::BTreeMap;
@@ -14,15 +15,16 @@ use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::ports::NoEntropy;
 use shoal_core::ports::create::{CpuTarget, CreateError, Created, ResizeCreated, SandboxRequest};
-use shoal_core::ports::templates::TemplateError;
 use shoal_core::resources::MilliCpu;
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_crds::kruise::names::{annotation, condition, label};
 use shoal_crds::kruise::{Claiming, InitRequest, Sandbox, SandboxSet};
 
 use crate::identity::{self, key};
+use crate::lifecycle::STARTUP;
 use crate::options::{Keep, Options};
 use crate::sandboxes::Sandboxes;
+use crate::templates::Found;
 use crate::{failure, internet, pod, random, ready, record};
 
 /// How long a sandbox may take to become ready when the request does not say: its image may have to be
@@ -41,6 +43,8 @@ const PRIORITY: &str = "100";
 /// A request, checked.
 struct Plan {
     set: Arc<SandboxSet>,
+    /// What is to be done if the template is an entry of the catalogue.
+    entry: Option<entry::OfEntry>,
     claiming: Claiming,
     resize: Option<ResizeCreated>,
     /// How long the sandbox lives, unless it does for ever.
@@ -50,7 +54,57 @@ struct Plan {
     options: Options,
 }
 
+/// Whether a sandbox may come from the pool.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pool {
+    Used,
+    PassedBy,
+}
+
 impl Plan {
+    /// A sandbox for an empty pool.
+    fn new_sandbox(&self) -> Sandbox {
+        let status = self.set.status.as_ref();
+        let revision = match &self.entry {
+            Some(entry) => entry.revision(),
+            None => status.map_or("", |status| status.update_revision.as_str()),
+        };
+        let mut sandbox = self.set.member(revision);
+        self.claiming.claim(&mut sandbox);
+        self.change(&mut sandbox);
+        self.begin_when_ready(&mut sandbox);
+        if self.entry.is_some() {
+            // It comes from no pool, and returns to none.
+            let labels = sandbox.metadata.labels.get_or_insert_default();
+            labels.remove(label::SANDBOX_POOL);
+        }
+        let annotations = sandbox.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::SANDBOX_PRIORITY.to_owned(), PRIORITY.to_owned());
+        sandbox
+    }
+
+    /// What a create changes in the sandbox beside the claim.
+    fn change(&self, sandbox: &mut Sandbox) {
+        if let Some(entry) = &self.entry {
+            entry.change(sandbox);
+        }
+        if let (Some(resize), Some(template)) = (&self.resize, &mut sandbox.spec.template) {
+            let cpu = pod::cpu(template).map(|cpu| cpu.map(|cpu| target(resize, cpu)));
+            pod::set_cpu(template, cpu);
+        }
+    }
+
+    /// Leaves the sandbox the time until it is ready, when its own time begins.
+    fn begin_when_ready(&self, sandbox: &mut Sandbox) {
+        let starts = self.ready_timeout() + STARTUP;
+        for time in [
+            &mut sandbox.spec.shutdown_time,
+            &mut sandbox.spec.pause_time,
+        ] {
+            *time = time.take().map(|time| MetaTime(later(time.0, starts)));
+        }
+    }
+
     /// How long the sandbox may take to become ready.
     fn ready_timeout(&self) -> Duration {
         self.options.ready_timeout.unwrap_or(READY).min(READY)
@@ -73,14 +127,31 @@ impl Sandboxes {
         principal: &Principal,
         new: SandboxRequest,
     ) -> Result<Created, CreateError> {
+        match self.attempt(principal, new.clone(), Pool::Used).await {
+            // The member cannot grow where it is: a new one has its limits from the beginning.
+            Err(CreateError::Driver(DriverError::CannotResize(why))) if new.resize.is_none() => {
+                tracing::info!(why, "a member of a pool could not get its limits");
+                self.attempt(principal, new, Pool::PassedBy).await
+            }
+            done => done,
+        }
+    }
+
+    async fn attempt(
+        &self,
+        principal: &Principal,
+        new: SandboxRequest,
+        pool: Pool,
+    ) -> Result<Created, CreateError> {
         let plan = self.plan(principal, new)?;
         if plan.closed {
             let (namespace, _) = key(&plan.set.metadata);
             internet::check_policy(&self.client, &namespace).await?;
         }
-        let (sandbox, is_new) = self.place(&plan).await?;
+        let (sandbox, is_new) = self.place(&plan, pool).await?;
         let finished = match self.finish(&plan, &sandbox, is_new).await {
-            Ok(ready) if is_new => self.begin(&plan, &ready).await,
+            // What a client waits for is no time of the sandbox.
+            Ok(ready) if is_new || plan.entry.is_some() => self.begin(&plan, &ready).await,
             Ok(ready) => Ok(Arc::new(record::of(&ready, Time::now()))),
             Err(error) => Err(error),
         };
@@ -94,10 +165,16 @@ impl Sandboxes {
     }
 
     fn plan(&self, principal: &Principal, mut new: SandboxRequest) -> Result<Plan, CreateError> {
-        request::refuse_unserved(&new)?;
-        let template = new.template.as_ref().ok_or(CreateError::NoTemplate)?;
-        let set = self.templates.set(principal, template.as_str());
-        let set = set.ok_or_else(|| TemplateError::NotFound(template.to_string()))?;
+        let named = &self.templates;
+        let found = named.named(principal, new.template.as_ref(), new.image.as_ref())?;
+        request::refuse_unserved(&new, found.entry().is_some())?;
+        let set = found.set().clone();
+        let id = identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
+            .map(|id| id.to_string());
+        let entry = found.entry().map(|entry| {
+            entry::fill(&mut new, entry);
+            entry::OfEntry::of(entry, &new, principal, id.as_deref())
+        });
         let options = Options::take(&mut new.metadata)?;
         let now = Time::now();
         let (pause_time, shutdown_time) = self.deadlines(&new, &options, now)?;
@@ -105,10 +182,8 @@ impl Sandboxes {
         let closed = new.network.egress.internet == Some(false) || request::is_closed(&set);
         let metadata = std::mem::take(&mut new.metadata);
         let (labels, annotations) = request::marks(&set, &new, metadata, &options)?;
-        let id = identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
-            .map(|id| id.to_string());
         let init = (!options.skip_init).then(|| {
-            let mut env_vars = identity_variables(&set, id.as_deref());
+            let mut env_vars = identity_variables(&found, id.as_deref());
             // The user's variables override these.
             env_vars.extend(new.env);
             Ok::<_, NoEntropy>(InitRequest {
@@ -131,6 +206,7 @@ impl Sandboxes {
         };
         Ok(Plan {
             set,
+            entry,
             claiming,
             resize: new.resize,
             timeout: (!new.endless).then_some(new.timeout),
@@ -160,20 +236,20 @@ impl Sandboxes {
     }
 
     /// A claimed sandbox, and whether it is new.
-    async fn place(&self, plan: &Plan) -> Result<(Arc<Sandbox>, bool), CreateError> {
-        let scale = |sandbox: &mut Sandbox| {
-            if let (Some(resize), Some(template)) = (&plan.resize, &mut sandbox.spec.template) {
-                let cpu = pod::cpu(template).map(|cpu| cpu.map(|cpu| target(resize, cpu)));
-                pod::set_cpu(template, cpu);
-            }
+    async fn place(&self, plan: &Plan, pool: Pool) -> Result<(Arc<Sandbox>, bool), CreateError> {
+        let pool = match &plan.entry {
+            // It would stay as it is, and be lost.
+            Some(entry) if !entry.can_raise() => Pool::PassedBy,
+            _ => pool,
         };
-        let taken = self.claims.take(&plan.set, &plan.claiming, scale).await;
-        if let Some(taken) = self.answered(plan, taken).await? {
+        if pool == Pool::Used
+            && let Some(taken) = self.take(plan).await?
+        {
             return Ok((taken, false));
         }
         if plan.options.pooled_only {
-            if let Some(time) = plan.options.claim_timeout
-                && let Some(taken) = self.take_within(plan, time, scale).await?
+            if let Some(time) = plan.options.claim_timeout.filter(|_| pool == Pool::Used)
+                && let Some(taken) = self.take_within(plan, time).await?
             {
                 return Ok((taken, false));
             }
@@ -181,25 +257,28 @@ impl Sandboxes {
                 "no sandbox of its pool waits".to_owned(),
             ));
         }
-        let revision = plan.set.status.as_ref();
-        let revision = revision.map_or("", |status| status.update_revision.as_str());
-        let mut sandbox = plan.set.member(revision);
-        plan.claiming.claim(&mut sandbox);
-        scale(&mut sandbox);
-        // Its time begins when it is ready.
-        let starts = plan.ready_timeout();
-        for time in [
-            &mut sandbox.spec.shutdown_time,
-            &mut sandbox.spec.pause_time,
-        ] {
-            *time = time.take().map(|time| MetaTime(later(time.0, starts)));
-        }
-        let annotations = sandbox.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotation::SANDBOX_PRIORITY.to_owned(), PRIORITY.to_owned());
+        let sandbox = plan.new_sandbox();
         let (namespace, _) = key(&plan.set.metadata);
         let api: Api<Sandbox> = Api::namespaced(self.client.clone(), &namespace);
         let made = api.create(&PostParams::default(), &sandbox).await;
         Ok((self.watched.put(self.answered(plan, made).await?), true))
+    }
+
+    /// A member of the pool, if one waits.
+    async fn take(&self, plan: &Plan) -> Result<Option<Arc<Sandbox>>, CreateError> {
+        let revision = plan.entry.as_ref().map(entry::OfEntry::revision);
+        let change = |sandbox: &mut Sandbox| {
+            plan.change(sandbox);
+            if plan.entry.is_some() {
+                plan.begin_when_ready(sandbox);
+            }
+        };
+        let claiming = &plan.claiming;
+        let taken = self
+            .claims
+            .take(&plan.set, revision, claiming, change)
+            .await;
+        self.answered(plan, taken).await
     }
 
     /// The answer to a write. Without a clear one, the write may have been done: what it made is deleted.
@@ -224,15 +303,13 @@ impl Sandboxes {
         &self,
         plan: &Plan,
         time: Duration,
-        scale: impl Fn(&mut Sandbox),
     ) -> Result<Option<Arc<Sandbox>>, CreateError> {
         let end = tokio::time::Instant::now() + time.min(CLAIM);
         let mut pause = Duration::from_millis(200);
         while tokio::time::Instant::now() + pause < end {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(2));
-            let taken = self.claims.take(&plan.set, &plan.claiming, &scale).await;
-            if let Some(taken) = self.answered(plan, taken).await? {
+            if let Some(taken) = self.take(plan).await? {
                 return Ok(Some(taken));
             }
         }
@@ -258,7 +335,7 @@ impl Sandboxes {
         // A waiting sandbox is ready. Only a change of its pod has to be waited for.
         let early = plan.resize.is_some_and(|resize| resize.early_return);
         // The policy that closes the internet selects the pod by a label, which the operator gives it.
-        let changes = plan.closed || (plan.resize.is_some() && !early);
+        let changes = plan.closed || plan.entry.is_some() || (plan.resize.is_some() && !early);
         let ready = if is_new || changes {
             let generation = sandbox.metadata.generation.unwrap_or_default();
             let ready = ready::wait(&self.watched, &key, generation, time).await;
@@ -280,6 +357,21 @@ impl Sandboxes {
             let gone = || CreateError::NotReady(ready::describe(&ready));
             let address = ready.address().ok_or_else(gone)?;
             self.initialize(&ready, address, init.clone()).await?;
+        }
+        let raised = plan
+            .entry
+            .as_ref()
+            .filter(|entry| !is_new && entry.raises());
+        if raised.is_some() && !ready.holds(condition::INPLACE_UPDATE) {
+            let update = ready.condition(condition::INPLACE_UPDATE);
+            let told = update.map_or("the operator does not resize", |update| &update.message);
+            return Err(CreateError::Driver(DriverError::CannotResize(
+                told.to_owned(),
+            )));
+        }
+        if plan.claiming.init.is_some() && ready.startup_command().is_some() {
+            let started = ready::started(&self.watched, &key, STARTUP).await;
+            return started.map_err(|error| CreateError::NotReady(error.to_string()));
         }
         Ok(ready)
     }
@@ -317,15 +409,18 @@ pub(crate) fn kept_until(from: Time, keep: Keep) -> Time {
 }
 
 /// The variables by which programs know that they are in a sandbox, and in which one.
-fn identity_variables(set: &SandboxSet, id: Option<&str>) -> BTreeMap<String, String> {
-    let (namespace, name) = key(&set.metadata);
+fn identity_variables(found: &Found, id: Option<&str>) -> BTreeMap<String, String> {
+    let template = match found.entry() {
+        Some(entry) => entry.entry.name.template_id(),
+        None => {
+            let (namespace, name) = key(&found.set().metadata);
+            identity::template(&namespace, &name)
+        }
+    };
     let variables = [
         ("E2B_SANDBOX", "true".to_owned()),
         ("E2B_SANDBOX_ID", id.unwrap_or_default().to_owned()),
-        (
-            "E2B_TEMPLATE_ID",
-            identity::template(&namespace, &name).to_string(),
-        ),
+        ("E2B_TEMPLATE_ID", template.to_string()),
     ];
     variables
         .into_iter()

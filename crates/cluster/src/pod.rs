@@ -91,6 +91,21 @@ pub(crate) fn set_cpu(template: &mut PodTemplate, cpu: [Option<MilliCpu>; 2]) {
     }
 }
 
+/// The resources of the main container.
+pub(crate) fn container_resources(template: Option<&PodTemplate>) -> Value {
+    let resources = container(template).and_then(|container| container.get("resources"));
+    resources.cloned().unwrap_or(Value::Null)
+}
+
+/// Sets the resources of the main container.
+pub(crate) fn set_resources(template: &mut PodTemplate, resources: &Value) {
+    let containers = template.spec.get_mut("containers");
+    let container = containers.and_then(|containers| containers.get_mut(0)?.as_object_mut());
+    if let Some(container) = container {
+        container.insert("resources".to_owned(), resources.clone());
+    }
+}
+
 /// The runtime class of the pod, or the name of the cluster's default.
 pub(crate) fn runtime(template: Option<&PodTemplate>) -> RuntimeName {
     let class = template.and_then(|template| template.spec.get("runtimeClassName")?.as_str());

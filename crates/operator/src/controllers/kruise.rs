@@ -17,7 +17,7 @@ use crate::args::InjectRuntime;
 use crate::cache::Cache;
 use crate::held::Held;
 use crate::kruise::{
-    CheckpointController, NoInternet, Pod, RuntimeInjection, SandboxClaimController,
+    CheckpointController, NoInternet, Pod, ReplicaSet, RuntimeInjection, SandboxClaimController,
     SandboxController, SandboxSetController, TrafficPolicyController, UpdateOpsController,
 };
 use crate::queue::Queue;
@@ -46,6 +46,7 @@ struct Caches {
     claims: Arc<Cache<SandboxClaim>>,
     templates: Arc<Cache<SandboxTemplate>>,
     pods: Arc<Cache<Pod>>,
+    replica_sets: Arc<Cache<ReplicaSet>>,
     policies: Arc<Cache<NetworkPolicy>>,
     checkpoints: Arc<Cache<Checkpoint>>,
     traffic: Arc<Cache<TrafficPolicy>>,
@@ -60,6 +61,7 @@ impl Caches {
         self.claims.synced().await;
         self.templates.synced().await;
         self.pods.synced().await;
+        self.replica_sets.synced().await;
         self.policies.synced().await;
         self.checkpoints.synced().await;
         self.traffic.synced().await;
@@ -237,6 +239,7 @@ impl Controllers {
             sandboxes: caches.sandboxes.clone(),
             templates: caches.templates.clone(),
             pods: caches.pods.clone(),
+            replica_sets: caches.replica_sets.clone(),
             injection: RuntimeInjection {
                 always: args.inject_runtime == InjectRuntime::Always,
                 image: args.runtime_image.clone(),

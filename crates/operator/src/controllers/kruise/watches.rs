@@ -14,7 +14,9 @@ use super::{Caches, Queues};
 use crate::cache::{Cache, Change, Kind, key, watch_kind};
 use crate::controllers::Controllers;
 use crate::controllers::changes::{ChangedPools, add_controller, trim};
-use crate::kruise::{CREATOR, Pod, checkpoint_group, claim_group, update_of, update_ops_group};
+use crate::kruise::{
+    CREATOR, Pod, ReplicaSet, checkpoint_group, claim_group, update_of, update_ops_group,
+};
 use crate::queue::Queue;
 use crate::slim::NetworkPolicy;
 
@@ -75,6 +77,20 @@ impl Controllers {
             move |change: Change<'_, Pod>| {
                 let (Change::Applied(pod) | Change::Deleted(pod)) = change;
                 add_controller(&to, pod, GROUP);
+                // The pod of a ReplicaSet. Names of such sandboxes are values of labels.
+                if let Some(name) = pod.label(label::SANDBOX_NAME) {
+                    to.add(pod.metadata.namespace.as_deref().unwrap_or_default(), name);
+                }
+            },
+        );
+        let to = queues.sandboxes.clone();
+        let replica_sets = self.watch_all(
+            tasks,
+            all().labels(label::SANDBOX_NAME),
+            |_| None,
+            move |change: Change<'_, ReplicaSet>| {
+                let (Change::Applied(set) | Change::Deleted(set)) = change;
+                add_controller(&to, set, GROUP);
             },
         );
         let policies = self.watch_policies(tasks, queues, &sets);
@@ -87,6 +103,7 @@ impl Controllers {
             claims,
             templates,
             pods,
+            replica_sets,
             policies,
             checkpoints,
             traffic,

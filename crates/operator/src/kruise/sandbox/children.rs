@@ -87,7 +87,7 @@ impl SandboxController {
         }
     }
 
-    async fn create_volume_claim(
+    pub(super) async fn create_volume_claim(
         &self,
         sandbox: &Sandbox,
         template: &shoal_crds::parts::VolumeClaimTemplate,
