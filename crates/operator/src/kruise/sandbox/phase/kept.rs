@@ -52,3 +52,111 @@ impl Step<'_> {
         self.enter(SandboxPhase::Paused);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use shoal_crds::kruise::Sandbox;
+
+    use super::super::{Action, Input, Next, Seen, next};
+    use crate::conditions;
+    use crate::kruise::sandbox::pod::Blueprint;
+
+    fn condition(kind: &str, status: &str) -> Value {
+        json!({
+            "type": kind, "status": status, "reason": "R", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z",
+        })
+    }
+
+    fn sandbox(paused: bool, phase: &str, conditions: &Value) -> Sandbox {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "s", "namespace": "ns", "uid": "u",
+                "annotations": {"agents.kruise.io/kept-by": "ReplicaSet"},
+            },
+            "spec": {"paused": paused, "template": {"spec": {"containers": [{"name": "sandbox"}]}}},
+            "status": {
+                "phase": phase, "sandboxIp": "10.0.0.1", "podInfo": {"podUID": "p"}, "conditions": conditions,
+            },
+        }))
+        .unwrap()
+    }
+
+    fn step(sandbox: &Sandbox, pod: Seen<'_>) -> Next {
+        next(&Input {
+            sandbox,
+            blueprint: &Blueprint::inline(sandbox).unwrap(),
+            pod,
+            resizes: true,
+            now: "2026-01-02T03:04:05Z".parse().unwrap(),
+        })
+    }
+
+    fn phase(next: &Next) -> &str {
+        next.status.phase.unwrap().as_str()
+    }
+
+    fn truth<'a>(next: &'a Next, kind: &str) -> Option<&'a str> {
+        let found = conditions::find(&next.status.conditions, kind);
+        found.map(|found| found.status.as_str())
+    }
+
+    #[test]
+    fn a_lost_pod_is_waited_for_and_its_command_runs_again() {
+        let known = json!([
+            condition("Ready", "True"),
+            condition("StartupCommand", "True")
+        ]);
+        let runs = sandbox(false, "Running", &known);
+        let lost = step(&runs, Seen::Coming("FailedCreate"));
+        assert_eq!(
+            (phase(&lost), truth(&lost, "Ready")),
+            ("Running", Some("False"))
+        );
+        assert!(lost.status.message.contains("FailedCreate"));
+        assert_eq!(truth(&lost, "StartupCommand"), None);
+        assert_eq!(
+            lost.status.sandbox_ip, "",
+            "nobody is led to the former address"
+        );
+        assert_eq!(lost.action, Action::Nothing);
+        let nobody = step(&runs, Seen::Absent);
+        assert_eq!(
+            (phase(&nobody), &nobody.action),
+            ("Running", &Action::CreatePod)
+        );
+    }
+
+    #[test]
+    fn a_pause_ends_though_the_pod_is_lost() {
+        let known = json!([condition("Ready", "False")]);
+        let begins = step(&sandbox(true, "Running", &known), Seen::Coming(""));
+        assert_eq!((phase(&begins), begins.again), ("Paused", true));
+        let pausing = json!([condition("SandboxPaused", "False")]);
+        let pausing = sandbox(true, "Paused", &pausing);
+        let makes = step(&pausing, Seen::Coming(""));
+        assert_eq!(
+            makes.action,
+            Action::DeletePod,
+            "the ReplicaSet would make another"
+        );
+        assert_eq!(truth(&makes, "SandboxPaused"), Some("False"));
+        let none = step(&pausing, Seen::Absent);
+        assert_eq!(truth(&none, "SandboxPaused"), Some("True"));
+    }
+
+    #[test]
+    fn a_resume_makes_one_pod() {
+        let resuming = sandbox(
+            false,
+            "Resuming",
+            &json!([condition("SandboxPaused", "True")]),
+        );
+        assert_eq!(step(&resuming, Seen::Absent).action, Action::CreatePod);
+        let waits = step(&resuming, Seen::Coming(""));
+        assert_eq!(
+            (phase(&waits), &waits.action),
+            ("Resuming", &Action::Nothing)
+        );
+    }
+}
