@@ -46,6 +46,8 @@ pub(crate) struct State {
     pub(crate) in_force: Arc<CatalogueInForce>,
     pub(crate) blueprint: Arc<Blueprint>,
     own_blueprint: bool,
+    /// When the ConfigMap was made: all replicas say the same.
+    pub(crate) created: Timestamp,
     refused: Option<RefusedEdit>,
     /// The version of the ConfigMap that was looked at last.
     seen: u64,
@@ -115,6 +117,7 @@ impl Catalogue {
                 in_force: Arc::default(),
                 blueprint: Arc::new(blueprint),
                 own_blueprint: false,
+                created: Timestamp::default(),
                 refused: None,
                 seen: 0,
             }),
@@ -216,6 +219,10 @@ impl Catalogue {
         }
         state.seen = seen;
         state.refused = None;
+        let created = map.metadata.creation_timestamp.as_ref();
+        state.created = created.map_or(state.created, |at| {
+            Timestamp::from_unix_millis(at.0.as_millisecond())
+        });
         let same = state.in_force.catalogue == checked.entries
             && *state.blueprint == checked.blueprint
             && state.in_force.updated_at.is_some();

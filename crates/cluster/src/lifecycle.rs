@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 const RESUME: Duration = Duration::from_secs(600);
 
 /// How long the command of a template may take, with the daemon's settings before it.
-pub(crate) const STARTUP: Duration = Duration::from_secs(75);
+pub(crate) const STARTUP: Duration = Duration::from_secs(45);
 
 /// The least timeout of a sandbox that is resumed.
 const RESUMED: Duration = Duration::from_secs(300);

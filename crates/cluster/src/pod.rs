@@ -1,5 +1,7 @@
 //! What a pod template says about the sandboxes that are made from it.
 
+use std::num::NonZeroU16;
+
 use serde_json::{Map, Value};
 use shoal_core::driver::Isolation;
 use shoal_core::image::ImageName;
@@ -89,6 +91,13 @@ pub(crate) fn set_cpu(template: &mut PodTemplate, cpu: [Option<MilliCpu>; 2]) {
             known["cpu"] = cpu.to_string().into();
         }
     }
+}
+
+/// The first port of the main container.
+pub(crate) fn port(template: Option<&PodTemplate>) -> Option<NonZeroU16> {
+    let ports = container(template)?.get("ports")?.as_array()?;
+    let port = ports.first()?.get("containerPort")?.as_u64()?;
+    NonZeroU16::new(u16::try_from(port).ok()?)
 }
 
 /// The resources of the main container.

@@ -92,7 +92,8 @@ fn spec(
         start: None,
         start_env: BTreeMap::new(),
         purpose: Purpose::Use,
-        port: None,
+        // That of its entry.
+        port: entry.and_then(|_| pod::port(template)),
     }
 }
 

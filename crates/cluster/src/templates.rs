@@ -156,7 +156,7 @@ impl TemplatesPort for Templates {
 
     fn find(&self, principal: &Principal, reference: &TemplateRef) -> Option<Arc<Template>> {
         let found = self.found(principal, &reference.to_string()).ok()??;
-        Some(Arc::new(found.template()))
+        Some(Arc::new(found.template(self.catalogue.state().created)))
     }
 
     fn by_id(&self, id: &TemplateId) -> Option<Arc<Template>> {
@@ -166,7 +166,7 @@ impl TemplatesPort for Templates {
         let state = self.catalogue.state();
         let found = state.in_force.catalogue.by_id(id.as_str())?;
         let set = EntrySet::of_match(&found, &state.blueprint, "").ok()?;
-        Some(Arc::new(found::of_entry(&set)))
+        Some(Arc::new(found::of_entry(&set, state.created)))
     }
 
     fn list(&self, principal: &Principal) -> Vec<Arc<Template>> {
@@ -178,10 +178,11 @@ impl TemplatesPort for Templates {
             .iter()
             .map(|set| Arc::new(Self::template(set)))
             .collect();
+        let created = self.catalogue.state().created;
         templates.extend(
             self.entries()
                 .iter()
-                .map(|set| Arc::new(found::of_entry(set))),
+                .map(|set| Arc::new(found::of_entry(set, created))),
         );
         templates.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         templates

@@ -47,10 +47,10 @@ impl Found {
     }
 
     /// The template that the caller sees.
-    pub(super) fn template(&self) -> Template {
+    pub(super) fn template(&self, created: Timestamp) -> Template {
         match self {
             Self::Set(set) => Templates::template(set),
-            Self::Entry(entry, _) | Self::Image(entry, _) => of_entry(entry),
+            Self::Entry(entry, _) | Self::Image(entry, _) => of_entry(entry, created),
         }
     }
 
@@ -68,7 +68,7 @@ impl Found {
 }
 
 /// An entry as a template. It belongs to no team.
-pub(super) fn of_entry(entry: &EntrySet) -> Template {
+pub(super) fn of_entry(entry: &EntrySet, created: Timestamp) -> Template {
     let name = &entry.entry.name;
     let mut template = entry.set.spec.template.clone();
     if let Some(template) = &mut template {
@@ -87,7 +87,7 @@ pub(super) fn of_entry(entry: &EntrySet) -> Template {
             name.template_id(),
             identity::build("", name.as_str(), &entry.revision),
             pod::image(template),
-            Timestamp::from_unix_millis(0),
+            created,
         )
     }
 }

@@ -199,11 +199,12 @@ impl Sandbox {
             .message
             .split_once('\n')
             .unwrap_or((&started.message, ""));
-        (container.status == "True" && container.message == of).then(|| {
-            match started.status.as_str() {
-                "True" => Ok(()),
-                _ => Err(failure),
-            }
+        if container.status != "True" || container.message != of {
+            return None;
+        }
+        Some(match started.status.as_str() {
+            "True" => Ok(()),
+            _ => Err(failure),
         })
     }
 

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::kruise::Pod;
 
 /// How long the command may take.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The command that is due, and its container. It follows the settings of the daemon, which has the user's variables
 /// then.
