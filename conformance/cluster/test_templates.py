@@ -214,7 +214,7 @@ def test_a_size_that_somebody_else_writes_is_corrected(replicas, key, cluster):
 
 def test_an_entry_can_be_a_sandbox_set(replicas, key, cluster):
     put(replicas, key, entry("plain", substrate="SandboxSet", pool={"size": 1}))
-    wait_until(lambda: cluster.get(SETS, "plain").get("status", {}).get("availableReplicas") == 1, 60, "a member")
+    wait_until(lambda: (cluster.find(SETS, "plain") or {}).get("status", {}).get("availableReplicas") == 1, 60, "a member")
     made = create(replicas[0], key, "plain")
     name = resource(cluster, made)["metadata"]["name"]
     assert cluster.find(REPLICA_SETS, name) is None
