@@ -134,8 +134,8 @@ def test_a_user_of_sandboxes_may_use_those_of_one_namespace_only(operator, clust
 
 @pytest.mark.parametrize("verb, resource", [
     ("deletecollection", f"sandboxes.{KRUISE}"), ("patch", f"sandboxes.{KRUISE} --subresource=status"),
-    ("get", f"sandboxsets.{KRUISE}"), ("create", f"sandboxsets.{KRUISE}"), ("patch", f"sandboxsets.{KRUISE}"),
-    ("delete", f"sandboxsets.{KRUISE}"), ("list", SANDBOXES), ("get", "pods"), ("list", "pods"), ("create", "pods"),
+    ("get", f"sandboxsets.{KRUISE}"), ("deletecollection", f"sandboxsets.{KRUISE}"), ("patch", f"sandboxsets.{KRUISE}"),
+    ("create", "replicasets.apps"), ("get", "replicasets.apps"), ("list", SANDBOXES), ("get", "pods"), ("list", "pods"), ("create", "pods"),
     ("create", "pods --subresource=exec"), ("list", "namespaces"), ("create", "namespaces"), ("get", "nodes"),
     ("list", "secrets"), ("watch", "secrets"), ("get", "secrets"), ("update", "secret/e2b-key-store"),
     ("delete", "secret/e2b-key-store"), ("patch", "secret/shoal-api-key"), ("patch", "secret/shoal-runtime"), ("get", "secret/agent-sandbox-webhook-certs"),
@@ -148,7 +148,7 @@ def test_what_the_api_does_not_need_is_refused(operator, cluster, api_account, v
 
 @pytest.mark.parametrize("verb, resource", [
     *((verb, f"sandboxes.{KRUISE}") for verb in ("get", "list", "watch", "create", "update", "patch", "delete")),
-    ("list", f"sandboxsets.{KRUISE}"), ("watch", f"sandboxsets.{KRUISE}"), ("get", "pods --subresource=log"),
+    *((verb, f"sandboxsets.{KRUISE}") for verb in ("list", "watch", "create", "update", "delete")), ("get", "pods --subresource=log"),
     ("get", "namespaces"), ("list", "nodes"),
 ])
 def test_what_the_api_needs_is_granted(operator, cluster, api_account, verb, resource):

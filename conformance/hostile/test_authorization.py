@@ -92,6 +92,7 @@ NATIVE = [
     ("GET", "/pool", None, True), ("GET", "/pool/sandbox/{id}", None, True), ("DELETE", "/pool/{id}", None, True),
     ("POST", "/config/templates", [], True), ("GET", "/config/templates", None, False),
     ("GET", "/config/templates/resolve?templateID=base", None, False),
+    ("GET", "/config/blueprint", None, True), ("POST", "/config/blueprint", {"blueprint": ""}, True),
     ("GET", "/templates", None, False), ("GET", "/templates/base", None, False), ("GET", "/status", None, False),
 ]
 #: Routes of a sandbox, which belongs to its team.

@@ -161,6 +161,7 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("PATCH", "/templates/{id}", "template.publish"),
     ("DELETE", "/templates/{id}", "template.delete"),
     ("POST", "/config/templates", "catalogue.replace"),
+    ("POST", "/config/blueprint", "blueprint.replace"),
     ("POST", "/templates", "template.announce"),
     ("POST", "/images/pull", "image.pull"),
     ("POST", "/images/import", "image.import"),

@@ -58,6 +58,21 @@ impl<S: Send + Sync> FromRequest<S> for AnyJson {
     }
 }
 
+/// A body of text.
+#[derive(Debug)]
+pub(crate) struct TextBody(pub(crate) String);
+
+impl<S: Send + Sync> FromRequest<S> for TextBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = whole(request, state).await?;
+        let text = String::from_utf8(bytes.to_vec());
+        let text = text.map_err(|_| ApiError::invalid("the body: must be UTF-8"));
+        text.map(Self)
+    }
+}
+
 async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
     let call = request.extensions().get::<Call>().cloned();
     let request = match &call {

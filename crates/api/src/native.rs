@@ -80,6 +80,10 @@ pub(crate) fn routes() -> Routes {
             get(catalogue::get).post(catalogue::replace),
         )
         .route("/config/templates/resolve", get(catalogue::resolve))
+        .route(
+            "/config/blueprint",
+            get(catalogue::blueprint).post(catalogue::replace_blueprint),
+        )
         .route("/pool", get(pool::list))
         .route("/pool/sandbox/{id}", get(pool::members))
         .route("/pool/{id}", delete(pool::remove))

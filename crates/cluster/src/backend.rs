@@ -19,8 +19,11 @@ use shoal_crds::kruise::{Sandbox, SandboxSet};
 use shoal_tasks::Tasks;
 
 use crate::access::Access;
+use crate::catalogue::{Catalogue, CatalogueFiles};
 use crate::claim::Claims;
+use crate::config_map::SharedConfigMap;
 use crate::elsewhere::Elsewhere;
+use crate::entry_pools::EntryPools;
 use crate::follow;
 use crate::initialize::Passes;
 use crate::installation::Cluster;
@@ -33,6 +36,8 @@ use crate::sandboxes::{self, Port, Sandboxes};
 use crate::teams::TeamsPort;
 use crate::telemetry::Telemetry;
 use crate::templates::{self, Templates};
+
+pub use crate::templates::TemplatesConfig;
 use crate::watched::Watched;
 
 /// What the backend is told.
@@ -44,6 +49,14 @@ pub struct BackendConfig {
     pub first_team: TeamSlug,
     /// The longest timeout of a sandbox.
     pub max_timeout: Duration,
+    /// The ConfigMap with the template catalogue, in the system namespace.
+    pub config_map: String,
+    /// Files with the first catalogue and the first blueprint.
+    pub files: CatalogueFiles,
+    /// The namespaces in which entries have pools; that of the first key if empty.
+    pub pool_namespaces: Vec<String>,
+    /// Templates and images of requests.
+    pub templates: TemplatesConfig,
 }
 
 /// Why the backend does not serve.
@@ -93,6 +106,15 @@ impl Backend {
             max_timeout: config.max_timeout,
             sandboxes: usize::MAX,
         };
+        let catalogue = catalogue(&client, &config, &sets);
+        catalogue.bootstrap(&config.files).await;
+        tasks.spawn("watch of templates", catalogue.clone().follow());
+        let pools = EntryPools {
+            client: client.clone(),
+            catalogue: catalogue.clone(),
+            sets: sets.clone(),
+        };
+        tasks.spawn("pools of templates", pools.keep());
         let installation = Cluster::of(client.clone(), limits).await;
         let watches = Watches {
             sandboxes: watched,
@@ -100,16 +122,10 @@ impl Backend {
             keys,
             quotas: follow_quotas(&client, &config.system_namespace, tasks),
             nodes: follow_nodes(&client, tasks).await,
+            catalogue,
         };
         let passes = Passes::new(Api::namespaced(client.clone(), &config.system_namespace));
-        let (ports, routes) = assemble(
-            client,
-            &watches,
-            installation,
-            passes,
-            config.max_timeout,
-            clock,
-        );
+        let (ports, routes) = assemble(client, &watches, installation, passes, &config, clock);
         Ok(Self {
             ports,
             routes,
@@ -185,6 +201,21 @@ struct Watches {
     keys: Arc<Keys>,
     quotas: Arc<Quotas>,
     nodes: Arc<NodeAddresses>,
+    catalogue: Arc<Catalogue>,
+}
+
+/// The catalogue of the installation.
+fn catalogue(
+    client: &Client,
+    config: &BackendConfig,
+    sets: &Arc<Watched<SandboxSet>>,
+) -> Arc<Catalogue> {
+    let map = SharedConfigMap::new(client.clone(), &config.system_namespace, &config.config_map);
+    let mut pools = config.pool_namespaces.clone();
+    if pools.is_empty() {
+        pools.push(config.first_team.to_string());
+    }
+    Arc::new(Catalogue::new(map, sets.clone(), pools))
 }
 
 /// The ports over the watches.
@@ -193,10 +224,14 @@ fn assemble(
     watches: &Watches,
     installation: Cluster,
     passes: Passes,
-    max_timeout: Duration,
+    config: &BackendConfig,
     clock: Arc<dyn Clock>,
 ) -> (Ports, Arc<Routes>) {
-    let templates = Arc::new(Templates::new(watches.sets.clone()));
+    let templates = Arc::new(Templates::new(
+        watches.sets.clone(),
+        watches.catalogue.clone(),
+        config.templates.clone(),
+    ));
     let sandboxes = Arc::new(Sandboxes {
         keys: watches.keys.clone(),
         quotas: watches.quotas.clone(),
@@ -206,7 +241,7 @@ fn assemble(
         watched: watches.sandboxes.clone(),
         templates: templates.clone(),
         passes,
-        max_timeout,
+        max_timeout: config.max_timeout,
     });
     let routes = Arc::new(Routes {
         sandboxes: sandboxes.clone(),
@@ -223,7 +258,7 @@ fn assemble(
         templates,
         builds: elsewhere.clone(),
         uploads: elsewhere.clone(),
-        catalogue: elsewhere.clone(),
+        catalogue: watches.catalogue.clone(),
         pools: Arc::new(Pools {
             sets: watches.sets.clone(),
             sandboxes: sandboxes.clone(),

@@ -36,18 +36,20 @@ impl Claims {
     }
 
     /// Claims a waiting sandbox of a pool; `change` is more of the same write, and refuses one that does
-    /// not fit. None when no sandbox waits.
+    /// not fit. With a revision, the oldest of that revision; else any, of the newest revision if there is
+    /// one. None when no sandbox waits.
     ///
     /// # Errors
     /// When the API server refuses the write for another reason than that another one came first.
     pub(crate) async fn take(
         &self,
         set: &SandboxSet,
+        revision: Option<&str>,
         claiming: &Claiming,
         change: impl Fn(&mut Sandbox) -> bool,
     ) -> kube::Result<Option<Arc<Sandbox>>> {
         let (mut tried, mut retried) = (HashSet::new(), HashSet::new());
-        while let Some((candidate, pick)) = self.pick(set, &tried) {
+        while let Some((candidate, pick)) = self.pick(set, revision, &tried) {
             let mut claimed = (*candidate).clone();
             claiming.claim(&mut claimed);
             if !change(&mut claimed) {
@@ -75,10 +77,20 @@ impl Claims {
         Ok(None)
     }
 
-    /// A sandbox that waits: of the current revision if there is one, else of another.
-    fn pick(&self, set: &SandboxSet, tried: &HashSet<String>) -> Option<(Arc<Sandbox>, Pick<'_>)> {
+    /// A sandbox that waits.
+    fn pick(
+        &self,
+        set: &SandboxSet,
+        revision: Option<&str>,
+        tried: &HashSet<String>,
+    ) -> Option<(Arc<Sandbox>, Pick<'_>)> {
         let (namespace, name) = key(&set.metadata);
         let members = self.sandboxes.find_all(&pool_index(&namespace, &name));
+        if let Some(revision) = revision {
+            return self
+                .picks
+                .pick_oldest(members, revision, tried, Time::now());
+        }
         let revision = set.status.as_ref();
         let revision = revision.map_or("", |status| status.update_revision.as_str());
         self.picks.pick(members, revision, tried, Time::now())

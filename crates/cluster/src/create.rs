@@ -1,5 +1,6 @@
 //! Creating a sandbox: a claim from the pool of its template, or a new one where none waits.
 
+mod entry;
 mod finish;
 mod once;
 mod quota;
@@ -13,17 +14,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use kube::Api;
 use kube::api::PostParams;
 use shoal_core::auth::Principal;
+use shoal_core::driver::DriverError;
 use shoal_core::ports::NoEntropy;
 use shoal_core::ports::create::{CreateError, Created, Idempotency, ResizeCreated, SandboxRequest};
-use shoal_core::ports::templates::TemplateError;
 use shoal_core::resources::MilliCpu;
 use shoal_core::sandbox::OnTimeout;
-use shoal_crds::kruise::names::annotation;
+use shoal_crds::kruise::names::{annotation, label};
 use shoal_crds::kruise::{Claiming, InitRequest, Sandbox, SandboxSet};
 
 use self::once::Once;
 use self::quota::Reserved;
 use crate::identity::{self, key};
+use crate::lifecycle::STARTUP;
 use crate::options::{Keep, Options};
 use crate::sandboxes::Sandboxes;
 use crate::{failure, internet, pod, random, record};
@@ -44,6 +46,8 @@ const PRIORITY: &str = "100";
 /// A request, checked.
 struct Plan {
     set: Arc<SandboxSet>,
+    /// What is to be done if the template is an entry of the catalogue.
+    entry: Option<entry::OfEntry>,
     claiming: Claiming,
     resize: Option<ResizeCreated>,
     /// How long the sandbox lives, unless it does for ever.
@@ -55,12 +59,57 @@ struct Plan {
     options: Options,
 }
 
+/// Whether a sandbox may come from the pool.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pool {
+    Used,
+    PassedBy,
+}
+
 impl Plan {
-    /// Gives the sandbox the processors of the request.
-    fn scale(&self, sandbox: &mut Sandbox) {
+    /// A sandbox for an empty pool.
+    fn new_sandbox(&self) -> Sandbox {
+        let status = self.set.status.as_ref();
+        let revision = match &self.entry {
+            Some(entry) => entry.revision(),
+            None => status.map_or("", |status| status.update_revision.as_str()),
+        };
+        let mut sandbox = self.set.member(revision);
+        self.claiming.claim(&mut sandbox);
+        self.change(&mut sandbox);
+        self.begin_when_ready(&mut sandbox);
+        if self.entry.is_some() {
+            // It comes from no pool, and returns to none.
+            let labels = sandbox.metadata.labels.get_or_insert_default();
+            labels.remove(label::SANDBOX_POOL);
+        }
+        let annotations = sandbox.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::SANDBOX_PRIORITY.to_owned(), PRIORITY.to_owned());
+        if let Some(once) = &self.once {
+            once.name(&mut sandbox);
+        }
+        sandbox
+    }
+
+    /// What a create changes in the sandbox beside the claim.
+    fn change(&self, sandbox: &mut Sandbox) {
+        if let Some(entry) = &self.entry {
+            entry.change(sandbox);
+        }
         if let (Some(resize), Some(template)) = (&self.resize, &mut sandbox.spec.template) {
             let cpu = pod::cpu(template).map(|cpu| cpu.map(|cpu| target(resize, cpu)));
             pod::set_cpu(template, cpu);
+        }
+    }
+
+    /// Leaves the sandbox the time until it is ready, when its own time begins.
+    fn begin_when_ready(&self, sandbox: &mut Sandbox) {
+        let starts = self.ready_timeout() + STARTUP;
+        for time in [
+            &mut sandbox.spec.shutdown_time,
+            &mut sandbox.spec.pause_time,
+        ] {
+            *time = time.take().map(|time| MetaTime(later(time.0, starts)));
         }
     }
 
@@ -87,11 +136,10 @@ impl Sandboxes {
         new: SandboxRequest,
         idempotency: Option<&Idempotency>,
     ) -> Result<Created, CreateError> {
-        let mut plan = self.plan(principal, new)?;
-        plan.once = idempotency.map(|idempotency| Once::of(principal, idempotency));
-        let Some(once) = plan.once.clone() else {
-            return self.create_planned(principal, plan).await;
+        let Some(once) = idempotency.map(|idempotency| Once::of(principal, idempotency)) else {
+            return self.create_from_pool(principal, new).await;
         };
+        let mut plan = self.plan(principal, new)?;
         if plan.options.pooled_only {
             let why = "Bad extension param: create-on-no-stock=false: a create with an idempotency key makes its sandbox";
             return Err(CreateError::InvalidOption(why.to_owned()));
@@ -99,7 +147,8 @@ impl Sandboxes {
         if let Some(made) = self.made_before(&once).await? {
             return Ok(made);
         }
-        match self.create_planned(principal, plan).await {
+        plan.once = Some(once.clone());
+        match self.create_planned(principal, plan, Pool::PassedBy).await {
             // The same request was faster, here or at another replica.
             Err(refused @ (CreateError::IdempotencyInProgress | CreateError::Full(_))) => {
                 self.made_before(&once).await?.ok_or(refused)
@@ -108,17 +157,35 @@ impl Sandboxes {
         }
     }
 
+    async fn create_from_pool(
+        &self,
+        principal: &Principal,
+        new: SandboxRequest,
+    ) -> Result<Created, CreateError> {
+        let plan = self.plan(principal, new.clone())?;
+        match self.create_planned(principal, plan, Pool::Used).await {
+            // The member cannot grow where it is: a new one has its limits from the beginning.
+            Err(CreateError::Driver(DriverError::CannotResize(why))) if new.resize.is_none() => {
+                tracing::info!(why, "a member of a pool could not get its limits");
+                let plan = self.plan(principal, new)?;
+                self.create_planned(principal, plan, Pool::PassedBy).await
+            }
+            done => done,
+        }
+    }
+
     async fn create_planned(
         &self,
         principal: &Principal,
         mut plan: Plan,
+        pool: Pool,
     ) -> Result<Created, CreateError> {
         if plan.closed {
             let (namespace, _) = key(&plan.set.metadata);
             internet::check_policy(&self.client, &namespace).await?;
         }
         let mut reserved = self.reserve(principal, &mut plan).await?;
-        let (sandbox, is_new) = match self.place(&plan, &mut reserved).await {
+        let (sandbox, is_new) = match self.place(&plan, pool, &mut reserved).await {
             Ok(placed) => placed,
             Err(error) => {
                 quota::release(reserved, Some(&error)).await;
@@ -127,7 +194,8 @@ impl Sandboxes {
         };
         let finish = self.finish(&plan, &sandbox, is_new);
         let finished = match tokio::join!(finish, quota::release(reserved, None)).0 {
-            Ok(ready) if is_new => self.begin(&plan, &ready).await,
+            // What a client waits for is no time of the sandbox.
+            Ok(ready) if is_new || plan.entry.is_some() => self.begin(&plan, &ready).await,
             Ok(ready) => Ok(Arc::new(record::of(&ready, Time::now()))),
             Err(error) => Err(error),
         };
@@ -141,10 +209,16 @@ impl Sandboxes {
     }
 
     fn plan(&self, principal: &Principal, mut new: SandboxRequest) -> Result<Plan, CreateError> {
-        request::refuse_unserved(&new)?;
-        let template = new.template.as_ref().ok_or(CreateError::NoTemplate)?;
-        let set = self.templates.set(principal, template.as_str());
-        let set = set.ok_or_else(|| TemplateError::NotFound(template.to_string()))?;
+        let named = &self.templates;
+        let found = named.named(principal, new.template.as_ref(), new.image.as_ref())?;
+        request::refuse_unserved(&new, found.entry().is_some())?;
+        let set = found.set().clone();
+        let id = identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
+            .map(|id| id.to_string());
+        let entry = found.entry().map(|entry| {
+            entry::fill(&mut new, entry);
+            entry::OfEntry::of(entry, &new, principal, id.as_deref())
+        });
         let options = Options::take(&mut new.metadata)?;
         let now = Time::now();
         let (pause_time, shutdown_time) = self.deadlines(&new, &options, now)?;
@@ -152,10 +226,8 @@ impl Sandboxes {
         let closed = new.network.egress.internet == Some(false) || request::is_closed(&set);
         let metadata = std::mem::take(&mut new.metadata);
         let (labels, annotations) = request::marks(&set, &new, metadata, &options)?;
-        let id = identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
-            .map(|id| id.to_string());
         let init = (!options.skip_init).then(|| {
-            let mut env_vars = request::identity_variables(&set, id.as_deref());
+            let mut env_vars = request::identity_variables(&found, id.as_deref());
             // The user's variables override these.
             env_vars.extend(new.env);
             Ok::<_, NoEntropy>(InitRequest {
@@ -179,6 +251,7 @@ impl Sandboxes {
         };
         Ok(Plan {
             set,
+            entry,
             claiming,
             resize: new.resize,
             timeout: (!new.endless).then_some(new.timeout),
@@ -212,15 +285,21 @@ impl Sandboxes {
     async fn place(
         &self,
         plan: &Plan,
+        pool: Pool,
         reserved: &mut Reserved<'_>,
     ) -> Result<(Arc<Sandbox>, bool), CreateError> {
-        if plan.once.is_none()
+        let pool = match &plan.entry {
+            // It would stay as it is, and be lost.
+            Some(entry) if !entry.can_raise() => Pool::PassedBy,
+            _ => pool,
+        };
+        if pool == Pool::Used
             && let Some(taken) = self.take(plan, reserved).await?
         {
             return Ok((taken, false));
         }
         if plan.options.pooled_only {
-            if let Some(time) = plan.options.claim_timeout
+            if let Some(time) = plan.options.claim_timeout.filter(|_| pool == Pool::Used)
                 && let Some(taken) = self.take_within(plan, time, reserved).await?
             {
                 return Ok((taken, false));
@@ -229,24 +308,7 @@ impl Sandboxes {
                 "no sandbox of its pool waits".to_owned(),
             ));
         }
-        let revision = plan.set.status.as_ref();
-        let revision = revision.map_or("", |status| status.update_revision.as_str());
-        let mut sandbox = plan.set.member(revision);
-        plan.claiming.claim(&mut sandbox);
-        plan.scale(&mut sandbox);
-        // Its time begins when it is ready.
-        let starts = plan.ready_timeout();
-        for time in [
-            &mut sandbox.spec.shutdown_time,
-            &mut sandbox.spec.pause_time,
-        ] {
-            *time = time.take().map(|time| MetaTime(later(time.0, starts)));
-        }
-        let annotations = sandbox.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotation::SANDBOX_PRIORITY.to_owned(), PRIORITY.to_owned());
-        if let Some(once) = &plan.once {
-            once.name(&mut sandbox);
-        }
+        let sandbox = plan.new_sandbox();
         quota::renew(reserved).await?;
         let (namespace, _) = key(&plan.set.metadata);
         let api: Api<Sandbox> = Api::namespaced(self.client.clone(), &namespace);
@@ -264,11 +326,20 @@ impl Sandboxes {
         reserved: &mut Reserved<'_>,
     ) -> Result<Option<Arc<Sandbox>>, CreateError> {
         quota::renew(reserved).await?;
-        let taken = self.claims.take(&plan.set, &plan.claiming, |sandbox| {
-            plan.scale(sandbox);
+        let revision = plan.entry.as_ref().map(entry::OfEntry::revision);
+        let change = |sandbox: &mut Sandbox| {
+            plan.change(sandbox);
+            if plan.entry.is_some() {
+                plan.begin_when_ready(sandbox);
+            }
             quota::allows(reserved, sandbox)
-        });
-        self.answered(plan, taken.await).await
+        };
+        let claiming = &plan.claiming;
+        let taken = self
+            .claims
+            .take(&plan.set, revision, claiming, change)
+            .await;
+        self.answered(plan, taken).await
     }
 
     /// The answer to a write. Without a clear one, the write may have been done: what it made is deleted.

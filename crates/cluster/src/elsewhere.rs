@@ -1,4 +1,4 @@
-//! What a cluster does with other means: builds and images, snapshots, and a catalogue. Each refusal names
+//! What a cluster does with other means: builds, images and snapshots. Each refusal names
 //! them; lists are empty.
 
 use std::path::PathBuf;
@@ -13,9 +13,6 @@ use shoal_core::ports::NotServed;
 use shoal_core::ports::builds::{
     BuildError, BuildRequest, Builds, BuiltinError, Upload, UploadError, Uploads,
 };
-use shoal_core::ports::catalogue::{
-    CatalogueError, CatalogueInForce, RefusedEdit, TemplateCatalogue,
-};
 use shoal_core::ports::installation::InstalledImages;
 use shoal_core::ports::snapshots::{
     NewSnapshot, SnapshotError, SnapshotFilter, Snapshots, TakeError,
@@ -26,7 +23,7 @@ use shoal_core::template::{TemplateName, TemplateRef};
 
 const BUILD: NotServed = NotServed {
     what: "the build of a template",
-    instead: "build an image, push it to a registry, and create a SandboxSet with it",
+    instead: "build an image, push it to a registry, and name it in an entry of the template catalogue or in a SandboxSet",
 };
 
 const IMAGES: NotServed = NotServed {
@@ -37,11 +34,6 @@ const IMAGES: NotServed = NotServed {
 const SNAPSHOTS: NotServed = NotServed {
     what: "a snapshot",
     instead: "keep files in volumes of the SandboxSet",
-};
-
-const CATALOGUE: NotServed = NotServed {
-    what: "a catalogue of templates",
-    instead: "create SandboxSets with kubectl",
 };
 
 /// All of them.
@@ -224,22 +216,4 @@ fn missing<'a, T: Send + 'a>(
     Box::pin(std::future::ready(Err(SnapshotError::NotFound(
         reference.clone(),
     ))))
-}
-
-impl TemplateCatalogue for Elsewhere {
-    fn in_force(&self) -> Arc<CatalogueInForce> {
-        Arc::default()
-    }
-
-    fn refused_edit(&self) -> Option<RefusedEdit> {
-        None
-    }
-
-    fn replace<'a>(
-        &'a self,
-        _: &'a str,
-        _: Option<u64>,
-    ) -> BoxFuture<'a, Result<Arc<CatalogueInForce>, CatalogueError>> {
-        refuse(CATALOGUE)
-    }
 }

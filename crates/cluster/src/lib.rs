@@ -16,10 +16,14 @@
 
 mod access;
 mod backend;
+mod blueprint;
+mod catalogue;
 mod claim;
 mod config_map;
 mod create;
 mod elsewhere;
+mod entries;
+mod entry_pools;
 mod failure;
 mod follow;
 mod identity;
@@ -44,4 +48,5 @@ mod telemetry;
 mod templates;
 mod watched;
 
-pub use backend::{Backend, BackendConfig, ConnectError};
+pub use backend::{Backend, BackendConfig, ConnectError, TemplatesConfig};
+pub use catalogue::CatalogueFiles;

@@ -16,7 +16,9 @@ use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::Contents;
 use shoal_core::state::{InputKind, Refused};
 use shoal_crds::kruise::names::{annotation, condition, label};
-use shoal_crds::kruise::{NotResumable, Sandbox, SandboxPhase, SandboxState, pausable, resumable};
+use shoal_crds::kruise::{
+    InitRequest, NotResumable, Sandbox, SandboxPhase, SandboxState, pausable, resumable,
+};
 
 use crate::create::kept_until;
 use crate::identity::{Key, key, sandbox_id};
@@ -27,6 +29,9 @@ use crate::{failure, ready, record};
 /// How long a caller waits for a pause, and for a resume.
 const PAUSE: Duration = Duration::from_secs(60);
 const RESUME: Duration = Duration::from_secs(600);
+
+/// How long the command of a template may take, with the daemon's settings before it.
+pub(crate) const STARTUP: Duration = Duration::from_secs(45);
 
 /// The least timeout of a sandbox that is resumed.
 const RESUMED: Duration = Duration::from_secs(300);
@@ -219,6 +224,15 @@ impl Sandboxes {
         self.initialize_again(&ready)
             .await
             .map_err(SandboxError::NotResumed)?;
+        let ready = match (ready.startup_command(), InitRequest::of(&ready)) {
+            (Some(_), Some(_)) => {
+                let started = ready::started(&self.watched, key, STARTUP).await;
+                started.map_err(|error| {
+                    SandboxError::NotResumed(InsideError::Unreachable(error.to_string()))
+                })?
+            }
+            _ => ready,
+        };
         // Its time begins now. Another caller may have paused it again, or given it more.
         match self.extend_deadline(key, timeout).await {
             Err(SandboxError::Refused(_)) => Ok(Arc::new(record::of(&ready, Time::now()))),

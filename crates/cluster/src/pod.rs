@@ -1,5 +1,7 @@
 //! What a pod template says about the sandboxes that are made from it.
 
+use std::num::NonZeroU16;
+
 use serde_json::{Map, Value};
 use shoal_core::driver::Isolation;
 use shoal_core::image::ImageName;
@@ -128,6 +130,28 @@ pub(crate) fn set_cpu(template: &mut PodTemplate, cpu: [Option<MilliCpu>; 2]) {
         {
             known["cpu"] = cpu.to_string().into();
         }
+    }
+}
+
+/// The first port of the main container.
+pub(crate) fn port(template: Option<&PodTemplate>) -> Option<NonZeroU16> {
+    let ports = container(template)?.get("ports")?.as_array()?;
+    let port = ports.first()?.get("containerPort")?.as_u64()?;
+    NonZeroU16::new(u16::try_from(port).ok()?)
+}
+
+/// The resources of the main container.
+pub(crate) fn container_resources(template: Option<&PodTemplate>) -> Value {
+    let resources = container(template).and_then(|container| container.get("resources"));
+    resources.cloned().unwrap_or(Value::Null)
+}
+
+/// Sets the resources of the main container.
+pub(crate) fn set_resources(template: &mut PodTemplate, resources: &Value) {
+    let containers = template.spec.get_mut("containers");
+    let container = containers.and_then(|containers| containers.get_mut(0)?.as_object_mut());
+    if let Some(container) = container {
+        container.insert("resources".to_owned(), resources.clone());
     }
 }
 

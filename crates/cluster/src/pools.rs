@@ -6,8 +6,8 @@ use jiff::Timestamp as Time;
 use shoal_core::BoxFuture;
 use shoal_core::catalogue::EntryName;
 use shoal_core::clock::Timestamp;
-use shoal_core::ports::pools::{MemberView, PoolView, Pools as PoolsPort};
-use shoal_crds::kruise::names::condition;
+use shoal_core::ports::pools::{MemberView, PoolFault, PoolView, Pools as PoolsPort};
+use shoal_crds::kruise::names::{annotation, condition, reason};
 use shoal_crds::kruise::{Sandbox, SandboxSet, SandboxState};
 
 use crate::claim::pool_index;
@@ -30,10 +30,9 @@ impl Pools {
 
     /// Names with dots, which the port does not have, are left out.
     fn view(&self, set: &SandboxSet) -> Option<PoolView> {
-        let (_, name) = key(&set.metadata);
         let now = Time::now();
         let mut view = PoolView {
-            template: EntryName::try_from(name).ok()?,
+            template: EntryName::try_from(name_of(set).to_owned()).ok()?,
             size: usize::try_from(set.spec.replicas).unwrap_or_default(),
             ready: 0,
             starting: 0,
@@ -44,12 +43,34 @@ impl Pools {
         for sandbox in self.waiting(set) {
             match SandboxState::of(&sandbox, now).0 {
                 SandboxState::Available => view.ready += 1,
-                SandboxState::Creating => view.starting += 1,
+                SandboxState::Creating => {
+                    view.starting += 1;
+                    view.fault = view.fault.or_else(|| fault(&sandbox));
+                }
                 _ => {}
             }
         }
         Some(view)
     }
+}
+
+/// The name of a pool: that of its entry, or of the set.
+fn name_of(set: &SandboxSet) -> &str {
+    let annotations = set.metadata.annotations.as_ref();
+    let entry = annotations.and_then(|known| known.get(annotation::TEMPLATE_ENTRY));
+    entry
+        .or(set.metadata.name.as_ref())
+        .map_or("", String::as_str)
+}
+
+/// Why a member does not become ready.
+fn fault(sandbox: &Sandbox) -> Option<PoolFault> {
+    let ready = sandbox.condition(condition::READY)?;
+    let failed = [reason::START_CONTAINER_FAILED, reason::POD_CREATE_FAILED];
+    failed.contains(&ready.reason.as_str()).then(|| PoolFault {
+        at: Timestamp::from_unix_millis(ready.last_transition_time.0.as_millisecond()),
+        message: ready.message.clone(),
+    })
 }
 
 fn member(sandbox: &Sandbox) -> MemberView {
@@ -75,7 +96,7 @@ impl PoolsPort for Pools {
 
     fn members<'a>(&'a self, template: &'a str) -> BoxFuture<'a, Option<Vec<MemberView>>> {
         Box::pin(async move {
-            let named = |set: &SandboxSet| set.metadata.name.as_deref() == Some(template);
+            let named = |set: &SandboxSet| name_of(set) == template;
             let sets = self.sets.filter(named);
             if sets.is_empty() {
                 return None;
@@ -89,7 +110,7 @@ impl PoolsPort for Pools {
 
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<usize>> {
         Box::pin(async move {
-            let named = |set: &SandboxSet| set.metadata.name.as_deref() == Some(name);
+            let named = |set: &SandboxSet| name_of(set) == name;
             let sets = self.sets.filter(named);
             let mut doomed: Vec<_> = sets.iter().flat_map(|set| self.waiting(set)).collect();
             if sets.is_empty() {

@@ -28,7 +28,7 @@ use shoal_crds::kruise::names::{annotation, label};
 use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxState};
 use tokio::time::Instant;
 
-use crate::config_map::{SharedConfigMap, State};
+use crate::config_map::SharedConfigMap;
 use crate::{failure, pod, random};
 
 /// The ConfigMap with the reservations.
@@ -121,10 +121,9 @@ pub(crate) struct Hold<'a> {
 
 impl Quotas {
     pub(crate) fn new(client: Client, namespace: &str) -> Self {
-        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         Self {
+            map: SharedConfigMap::new(client.clone(), namespace, STORE),
             client,
-            map: SharedConfigMap::new(maps, STORE),
             gate: tokio::sync::Mutex::default(),
             seen: Mutex::default(),
         }
@@ -180,7 +179,7 @@ impl Quotas {
             amount: ask.amount,
         };
         let text = serde_json::to_string(&reservation).map_err(StoreError::failed)?;
-        Ok(self.map.write(entry, &text, &state).await)
+        Ok(self.map.write_over(&state, entry, text).await.map(drop))
     }
 
     /// The sandboxes of a key, as the API server has them: a watch may be behind.
@@ -248,9 +247,9 @@ impl Hold<'_> {
 }
 
 /// The reservations of a key.
-fn reservations(state: &State, key: KeyId) -> Vec<Reservation> {
+fn reservations(state: &ConfigMap, key: KeyId) -> Vec<Reservation> {
     let prefix = format!("{key}.");
-    let entries = state.entries.iter();
+    let entries = state.data.iter().flatten();
     let own = entries.filter(|(name, _)| name.starts_with(&prefix));
     own.filter_map(|(name, text)| match serde_json::from_str(text) {
         Ok(reservation) => Some(reservation),
@@ -273,9 +272,10 @@ fn more(ask: &Ask, sandboxes: &[(String, Amount, Scope)], reserved: &[Reservatio
 }
 
 /// The reservations that this replica has seen for too long. Notes new ones, and forgets those that have gone.
-fn abandoned(seen: &mut HashMap<String, Instant>, state: &State, now: Instant) -> Vec<String> {
-    seen.retain(|entry, _| state.entries.contains_key(entry));
-    let entries = state.entries.keys();
+fn abandoned(seen: &mut HashMap<String, Instant>, state: &ConfigMap, now: Instant) -> Vec<String> {
+    let data = state.data.as_ref();
+    seen.retain(|entry, _| data.is_some_and(|data| data.contains_key(entry)));
+    let entries = data.into_iter().flat_map(|data| data.keys());
     let old = entries.filter(|entry| {
         let since = *seen.entry((*entry).clone()).or_insert(now);
         now.duration_since(since) >= ABANDONED

@@ -19,6 +19,9 @@ pub(crate) enum NotReady {
     /// It was deleted meanwhile.
     #[error("it was deleted")]
     Gone,
+    /// The command of its template failed.
+    #[error("startupCmd of its template failed: {0}")]
+    Startup(String),
     /// The time is over.
     #[error("not within {} s: {state}", .time.as_secs())]
     TooSlow {
@@ -63,6 +66,33 @@ pub(crate) async fn wait(
             state: sandbox.map_or_else(String::new, |sandbox| describe(&sandbox)),
         })
     })
+}
+
+/// Waits until the command of a sandbox's template has run in its container.
+///
+/// # Errors
+/// When it fails, or when the sandbox goes or the time is over before its end.
+pub(crate) async fn started(
+    sandboxes: &Watched<Sandbox>,
+    key: &Key,
+    time: Duration,
+) -> Result<Arc<Sandbox>, NotReady> {
+    let ended = sandboxes.wait_for(key, time, || {
+        let Some(sandbox) = sandboxes.get(key) else {
+            return Some(Err(NotReady::Gone));
+        };
+        if sandbox.metadata.deletion_timestamp.is_some() {
+            return Some(Err(NotReady::Gone));
+        }
+        let failed = sandbox.started()?.err().map(str::to_owned);
+        Some(match failed {
+            Some(failed) => Err(NotReady::Startup(failed)),
+            None => Ok(sandbox),
+        })
+    });
+    let state = "startupCmd has not ended".to_owned();
+    let slow = || Err(NotReady::TooSlow { time, state });
+    ended.await.unwrap_or_else(slow)
 }
 
 fn look(sandbox: &Sandbox, generation: i64, now: Time) -> Look {

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use shoal_core::auth::Token;
 use shoal_core::clock::Timestamp;
 use shoal_core::driver::{Phases, StartKind, StartReport};
+use shoal_core::id::TemplateId;
 use shoal_core::network::{Egress, NetworkPolicy, RequestedNetwork};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec, TokenSalts};
 use shoal_core::snapshot::{Contents, Saved};
@@ -64,8 +65,13 @@ fn spec(
     let labels = sandbox.metadata.labels.as_ref();
     let template_name = labels.and_then(|labels| labels.get(label::SANDBOX_TEMPLATE));
     let template_name = template_name.map_or(name, String::as_str);
+    let entry = sandbox.annotation(annotation::TEMPLATE_ENTRY);
+    let template_name = entry.unwrap_or(template_name);
     SandboxSpec {
-        template: identity::template(namespace, template_name),
+        template: match entry {
+            Some(entry) => TemplateId::of_catalogue(&entry.to_ascii_lowercase()),
+            None => identity::template(namespace, template_name),
+        },
         template_name: Some(template_name.to_owned()),
         template_key: Some(template_name.to_owned()),
         image: pod::image(template),
@@ -86,7 +92,8 @@ fn spec(
         start: None,
         start_env: BTreeMap::new(),
         purpose: Purpose::Use,
-        port: None,
+        // That of its entry.
+        port: entry.and_then(|_| pod::port(template)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The routing table: addresses of pods, from the watch.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,7 +83,10 @@ impl Routes {
         }
         Ok(Authorized {
             sandbox: identity::sandbox_id(&found),
-            port: DEFAULT_PORT,
+            port: record::of(&found, Time::now())
+                .spec
+                .port
+                .map_or(DEFAULT_PORT, NonZeroU16::get),
             key: Some(principal.key),
         })
     }

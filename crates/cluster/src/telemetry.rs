@@ -48,7 +48,7 @@ impl Telemetry {
     ) -> Result<Vec<LogEntry>, SandboxError> {
         let missing = || SandboxError::NotFound(id.clone());
         let sandbox = self.0.visible(id).ok_or_else(missing)?;
-        let (namespace, name) = key(&sandbox.metadata);
+        let (namespace, _) = key(&sandbox.metadata);
         if namespace != principal.slug.as_str() {
             return Err(missing());
         }
@@ -60,7 +60,7 @@ impl Telemetry {
             container: container(&sandbox),
             ..LogParams::default()
         };
-        let text = match pods.logs(&name, &params).await {
+        let text = match pods.logs(sandbox.pod_name(), &params).await {
             Ok(text) => text,
             // A paused sandbox has no pod.
             Err(error) if failure::is_gone(&error) => String::new(),

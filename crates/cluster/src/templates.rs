@@ -1,9 +1,12 @@
-//! Templates: the SandboxSets of a namespace.
+//! Templates: the SandboxSets of a namespace, and the entries of the catalogue.
+
+mod found;
 
 use std::sync::Arc;
 
 use shoal_core::BoxFuture;
 use shoal_core::auth::Principal;
+use shoal_core::catalogue::merge::merge;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::ImageName;
@@ -17,16 +20,33 @@ use shoal_core::ports::templates::{
 use shoal_core::template::{Template, TemplateKey, TemplateRef};
 use shoal_crds::kruise::SandboxSet;
 
+use crate::catalogue::Catalogue;
+use crate::entries::EntrySet;
 use crate::identity::{self, key};
 use crate::pod;
 use crate::watched::Watched;
 
+pub(crate) use self::found::Found;
+
 /// What to use instead of a template's own API.
-const SETS: &str = "templates are SandboxSets here: create and change them with kubectl";
+const SETS: &str = "templates are SandboxSets here, which kubectl changes, and entries of the catalogue, which POST /api/v1/config/templates replaces";
 
 /// The templates of all namespaces.
 pub(crate) struct Templates {
     sets: Arc<Watched<SandboxSet>>,
+    catalogue: Arc<Catalogue>,
+    choices: TemplatesConfig,
+}
+
+/// What requests without a template get, and who may name images.
+#[derive(Debug, Clone, Default)]
+pub struct TemplatesConfig {
+    /// The template of a request without template and image.
+    pub default: Option<TemplateKey>,
+    /// The image of such a request, if there is no such template.
+    pub default_image: Option<ImageName>,
+    /// Whether keys without admin rights may name an image.
+    pub custom_images: bool,
 }
 
 /// The other name of a SandboxSet: its id as a template.
@@ -37,12 +57,21 @@ pub(crate) fn index(set: &SandboxSet) -> Vec<String> {
 
 impl Templates {
     /// The templates that these sets are.
-    pub(crate) fn new(sets: Arc<Watched<SandboxSet>>) -> Self {
-        Self { sets }
+    pub(crate) fn new(
+        sets: Arc<Watched<SandboxSet>>,
+        catalogue: Arc<Catalogue>,
+        choices: TemplatesConfig,
+    ) -> Self {
+        Self {
+            sets,
+            catalogue,
+            choices,
+        }
     }
 
-    /// The set with this name, or this id as a template, in the namespace of the caller.
-    pub(crate) fn set(&self, principal: &Principal, text: &str) -> Option<Arc<SandboxSet>> {
+    /// The set with this name, or this id as a template, in the namespace of the caller. The pools of the catalogue's
+    /// entries are none.
+    fn set(&self, principal: &Principal, text: &str) -> Option<Arc<SandboxSet>> {
         let namespace = principal.slug.as_str();
         // Case does not matter to clients, and names in a cluster have none.
         let text = text.to_lowercase();
@@ -55,7 +84,9 @@ impl Templates {
         let name = name.strip_suffix(":default").unwrap_or(name);
         let named = self.sets.get(&(namespace.to_owned(), name.to_owned()));
         let found = named.or_else(|| self.sets.find(name));
-        found.filter(|set| set.metadata.namespace.as_deref() == Some(namespace))
+        found.filter(|set| {
+            set.metadata.namespace.as_deref() == Some(namespace) && !set.is_of_entry()
+        })
     }
 
     fn template(set: &SandboxSet) -> Template {
@@ -95,23 +126,23 @@ impl TemplatesPort for Templates {
         template: Option<&TemplateKey>,
         image: Option<&ImageName>,
     ) -> Result<Resolved, CreateError> {
-        if image.is_some() {
-            return Err(unserved("an image in a request").into());
-        }
-        let template = template.ok_or(CreateError::NoTemplate)?;
-        let set = self.set(principal, template.as_str());
-        let set = set.ok_or_else(|| TemplateError::NotFound(template.to_string()))?;
-        Ok(Resolved::of_template(Arc::new(Self::template(&set))))
+        Ok(self.named(principal, template, image)?.resolved())
     }
 
     fn explain<'a>(
         &'a self,
-        _: &'a Principal,
-        _: Option<&'a TemplateKey>,
-        _: Option<&'a ImageName>,
+        principal: &'a Principal,
+        template: Option<&'a TemplateKey>,
+        image: Option<&'a ImageName>,
     ) -> BoxFuture<'a, Result<Explained, CreateError>> {
-        let unserved = unserved("the explanation of a template").into();
-        Box::pin(std::future::ready(Err(unserved)))
+        let explained = self
+            .resolve(principal, template, image)
+            .map(|resolved| Explained {
+                image_here: false,
+                merged: merge(&resolved.layers()),
+                resolved,
+            });
+        Box::pin(std::future::ready(explained))
     }
 
     fn get(
@@ -124,24 +155,35 @@ impl TemplatesPort for Templates {
     }
 
     fn find(&self, principal: &Principal, reference: &TemplateRef) -> Option<Arc<Template>> {
-        let set = self.set(principal, &reference.to_string())?;
-        Some(Arc::new(Self::template(&set)))
+        let found = self.found(principal, &reference.to_string()).ok()??;
+        Some(Arc::new(found.template(self.catalogue.state().created)))
     }
 
     fn by_id(&self, id: &TemplateId) -> Option<Arc<Template>> {
-        let set = self.sets.find(id.as_str())?;
-        Some(Arc::new(Self::template(&set)))
+        if let Some(set) = self.sets.find(id.as_str()).filter(|set| !set.is_of_entry()) {
+            return Some(Arc::new(Self::template(&set)));
+        }
+        let state = self.catalogue.state();
+        let found = state.in_force.catalogue.by_id(id.as_str())?;
+        let set = EntrySet::of_match(&found, &state.blueprint, "").ok()?;
+        Some(Arc::new(found::of_entry(&set, state.created)))
     }
 
     fn list(&self, principal: &Principal) -> Vec<Arc<Template>> {
         let namespace = Some(principal.slug.as_str());
         let own = self
             .sets
-            .filter(|set| set.metadata.namespace.as_deref() == namespace);
+            .filter(|set| set.metadata.namespace.as_deref() == namespace && !set.is_of_entry());
         let mut templates: Vec<_> = own
             .iter()
             .map(|set| Arc::new(Self::template(set)))
             .collect();
+        let created = self.catalogue.state().created;
+        templates.extend(
+            self.entries()
+                .iter()
+                .map(|set| Arc::new(found::of_entry(set, created))),
+        );
         templates.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         templates
     }

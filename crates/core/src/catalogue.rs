@@ -25,6 +25,7 @@ use serde_json::Value;
 pub use self::command::{Command, InvalidCommand};
 pub use self::entry::{
     Entry, EntryName, EntryNetwork, EntryResources, InvalidEntryName, Kind, PersistentContents,
+    Substrate,
 };
 pub use self::lint::Warning;
 use self::pattern::Pattern;

@@ -104,6 +104,20 @@ impl Cluster {
         sent::<K, _>("patch", api.patch(name, &params, &patch)).await
     }
 
+    /// Applies the operations of a JSON patch.
+    pub(crate) async fn patch_json<K: Kind>(
+        &self,
+        namespace: &str,
+        name: &str,
+        operations: &[Value],
+    ) -> kube::Result<K> {
+        let (api, params) = (self.api::<K>(namespace), self.params());
+        let operations = Value::from(operations.to_vec());
+        let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
+        let patch = Patch::<()>::Json(operations);
+        sent::<K, _>("patch", api.patch(name, &params, &patch)).await
+    }
+
     /// Applies a JSON merge patch to the status.
     pub(crate) async fn patch_status<K: Kind>(
         &self,

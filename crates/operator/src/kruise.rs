@@ -22,6 +22,6 @@ pub(crate) use internet::{CREATOR, NoInternet};
 pub(crate) use population::render as render_gauges;
 pub(crate) use sandbox::{RuntimeInjection, SandboxController};
 pub(crate) use set::SandboxSetController;
-pub(crate) use slim::Pod;
+pub(crate) use slim::{Pod, ReplicaSet};
 pub(crate) use traffic::TrafficPolicyController;
 pub(crate) use update_ops::{UpdateOpsController, update_of, update_ops_group};

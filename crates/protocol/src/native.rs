@@ -15,8 +15,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::catalogue::{
-    CapturedParts, Catalogue, CatalogueWarning, IF_MATCH, RefusedCatalogue, ReplaceCatalogue,
-    ResolvedTemplate, ResolvedValue,
+    Blueprint, CapturedParts, Catalogue, CatalogueWarning, IF_MATCH, RefusedCatalogue,
+    ReplaceBlueprint, ReplaceCatalogue, ResolvedTemplate, ResolvedValue,
 };
 pub use self::pool::{Pool, PoolError, PoolMember, RemovedMembers};
 pub use self::sandbox::{

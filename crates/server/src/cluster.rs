@@ -1,11 +1,12 @@
 //! `shoal serve --backend kubernetes`: the API and the gateway over the custom resources of a cluster.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_cluster::{Backend, BackendConfig};
+use shoal_cluster::{Backend, BackendConfig, CatalogueFiles, TemplatesConfig};
 use shoal_core::auth::TeamSlug;
-use shoal_engine::SystemClock;
+use shoal_engine::{CustomImages, SystemClock};
 use shoal_tasks::Tasks;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +24,9 @@ const SYNCING: Duration = Duration::from_secs(10);
 pub(crate) struct Cluster {
     pub(crate) namespace: TeamSlug,
     pub(crate) team: TeamSlug,
+    pub(crate) config_map: String,
+    pub(crate) pool_namespaces: Vec<String>,
+    pub(crate) blueprint_file: PathBuf,
 }
 
 /// Serves until a signal. Replicas share nothing but the cluster.
@@ -47,6 +51,17 @@ pub(crate) async fn run(
         system_namespace: cluster.namespace.to_string(),
         first_team: cluster.team,
         max_timeout: config.limits.max_timeout,
+        config_map: cluster.config_map,
+        files: CatalogueFiles {
+            entries: config.data.join(&config.templates.file),
+            blueprint: config.data.join(cluster.blueprint_file),
+        },
+        pool_namespaces: cluster.pool_namespaces,
+        templates: TemplatesConfig {
+            default: config.templates.defaults.template.clone(),
+            default_image: config.templates.defaults.image.clone(),
+            custom_images: config.templates.custom_images == CustomImages::Everyone,
+        },
     };
     let backend = Backend::connect(backend, Arc::new(SystemClock), &mut tasks).await?;
     if let Some(secret) = backend.first_key() {

@@ -45,6 +45,12 @@ pub(crate) enum BackendSettings {
         namespace: TeamSlug,
         /// The namespace in which the first key acts.
         team: TeamSlug,
+        /// The ConfigMap with the template catalogue.
+        config_map: String,
+        /// The namespaces with pools of the catalogue's entries.
+        pool_namespaces: Vec<String>,
+        /// The file with the first blueprint.
+        blueprint_file: PathBuf,
     },
 }
 
@@ -163,6 +169,19 @@ impl Config {
 fn read_backend(reader: &mut Reader<'_>) -> Option<BackendSettings> {
     let namespace = reader.parse("kubernetes.namespace", "the name of a namespace");
     let team = reader.parse("kubernetes.team", "the name of a namespace");
+    let config_map = reader.with("kubernetes.config_map", "the name of a ConfigMap", |text| {
+        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
+        (!text.is_empty() && text.bytes().all(good)).then(|| text.to_owned())
+    });
+    let pool_namespaces = reader.with(
+        "kubernetes.pool_namespaces",
+        "names of namespaces separated by commas",
+        |text| {
+            let names = read::items(text).map(|name| name.parse::<TeamSlug>().ok());
+            names.map(|name| Some(name?.to_string())).collect()
+        },
+    );
+    let blueprint_file = reader.parse("kubernetes.blueprint_file", "a path");
     let in_cluster = reader.with("backend", "machine or kubernetes", |text| match text {
         "machine" => Some(false),
         "kubernetes" => Some(true),
@@ -172,6 +191,9 @@ fn read_backend(reader: &mut Reader<'_>) -> Option<BackendSettings> {
         BackendSettings::Kubernetes {
             namespace: namespace?,
             team: team?,
+            config_map: config_map?,
+            pool_namespaces: pool_namespaces?,
+            blueprint_file: blueprint_file?,
         }
     } else {
         BackendSettings::Machine

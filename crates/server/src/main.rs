@@ -231,8 +231,20 @@ fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
         .build()?;
     let outcome = match config.backend.clone() {
         BackendSettings::Machine => runtime.block_on(app::run(config, &telemetry)),
-        BackendSettings::Kubernetes { namespace, team } => {
-            let cluster = cluster::Cluster { namespace, team };
+        BackendSettings::Kubernetes {
+            namespace,
+            team,
+            config_map,
+            pool_namespaces,
+            blueprint_file,
+        } => {
+            let cluster = cluster::Cluster {
+                namespace,
+                team,
+                config_map,
+                pool_namespaces,
+                blueprint_file,
+            };
             runtime.block_on(cluster::run(cluster, &config, &telemetry))
         }
     };

@@ -84,8 +84,10 @@ impl From<CatalogueError> for ApiError {
     fn from(error: CatalogueError) -> Self {
         let message = error.to_string();
         match error {
-            CatalogueError::Invalid(_) => Self::invalid(message),
-            CatalogueError::Conflict { .. } => Self::new(StatusCode::CONFLICT, message),
+            CatalogueError::Invalid(_) | CatalogueError::Unfit(_) => Self::invalid(message),
+            CatalogueError::Conflict { .. } | CatalogueError::Taken(_) => {
+                Self::new(StatusCode::CONFLICT, message)
+            }
             CatalogueError::Store(store) => store.into(),
             CatalogueError::NotServed(absent) => absent.into(),
         }

@@ -11,24 +11,24 @@ use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::Row;
 use shoal_core::catalogue::{Entry, PORT};
 use shoal_core::image::ImageName;
-use shoal_core::ports::catalogue::{CatalogueInForce, RefusedEdit};
+use shoal_core::ports::catalogue::{BlueprintInForce, CatalogueInForce, RefusedEdit};
 use shoal_core::ports::resolve::{Explained, Meaning, Resolved};
 use shoal_core::template::TemplateKey;
 use shoal_protocol::native::{
-    CapturedParts, Catalogue, CatalogueWarning, RefusedCatalogue, ReplaceCatalogue,
-    ResolvedTemplate, ResolvedValue,
+    Blueprint, CapturedParts, Catalogue, CatalogueWarning, RefusedCatalogue, ReplaceBlueprint,
+    ReplaceCatalogue, ResolvedTemplate, ResolvedValue,
 };
 
 use super::admin::Admin;
 use super::answer::Answer;
 use crate::backend::Backend;
-use crate::body::AnyJson;
+use crate::body::{AnyJson, TextBody};
 use crate::error::ApiError;
 use crate::query::Query;
 
-fn view(in_force: &CatalogueInForce, refused: Option<RefusedEdit>) -> Catalogue {
+fn view(backend: &Backend, in_force: &CatalogueInForce, refused: Option<RefusedEdit>) -> Catalogue {
     let entries = in_force.catalogue.entries();
-    let warnings = in_force.catalogue.lint().into_iter();
+    let warnings = backend.catalogue.warnings(&in_force.catalogue).into_iter();
     Catalogue {
         version: in_force.version,
         updated_at: in_force.updated_at.map(|at| at.to_string()),
@@ -74,7 +74,7 @@ pub(super) async fn get(
                 ..refused
             },
         });
-    answer(view(&backend.catalogue.in_force(), refused))
+    answer(view(&backend, &backend.catalogue.in_force(), refused))
 }
 
 /// `POST /config/templates`: replaces the catalogue atomically.
@@ -97,7 +97,35 @@ pub(super) async fn replace(
         .catalogue
         .replace(&templates.to_string(), expected)
         .await?;
-    Ok(answer(view(&in_force, backend.catalogue.refused_edit())))
+    let refused = backend.catalogue.refused_edit();
+    Ok(answer(view(&backend, &in_force, refused)))
+}
+
+/// `GET /config/blueprint`: what entries are filled into.
+pub(super) async fn blueprint(
+    State(backend): State<Backend>,
+    Admin(_): Admin,
+) -> Result<Answer<Blueprint>, ApiError> {
+    Ok(Answer::ok(shown_blueprint(backend.catalogue.blueprint()?)))
+}
+
+/// `POST /config/blueprint`: replaces it. The body is the YAML itself, as in Agent-Sandbox, or an object with it.
+pub(super) async fn replace_blueprint(
+    State(backend): State<Backend>,
+    Admin(_): Admin,
+    TextBody(body): TextBody,
+) -> Result<Answer<Blueprint>, ApiError> {
+    let text = serde_json::from_str::<ReplaceBlueprint>(&body).map_or(body, |said| said.blueprint);
+    let replaced = backend.catalogue.replace_blueprint(&text).await?;
+    Ok(Answer::ok(shown_blueprint(replaced)))
+}
+
+fn shown_blueprint(in_force: BlueprintInForce) -> Blueprint {
+    let BlueprintInForce { text, own } = in_force;
+    Blueprint {
+        blueprint: text,
+        own,
+    }
 }
 
 /// The version that the edit is based on, from the header or the body.

@@ -279,6 +279,31 @@ fn of_templates() -> Vec<Operation> {
             .answers::<wire::ResolvedTemplate>(200)
             .fails(CREATE),
         native
+            .op(
+                "GET",
+                "/config/blueprint",
+                "getBlueprint",
+                "Show the blueprint of pods",
+            )
+            .about("Where sandboxes are pods of a cluster.")
+            .admin()
+            .answers::<wire::Blueprint>(200),
+        native
+            .op(
+                "POST",
+                "/config/blueprint",
+                "replaceBlueprint",
+                "Replace the blueprint of pods",
+            )
+            .about(
+                "Checked by rendering every entry of the catalogue with it. The YAML itself is accepted as the body, \
+                 too.",
+            )
+            .admin()
+            .required_body::<wire::ReplaceBlueprint>()
+            .answers::<wire::Blueprint>(200)
+            .fails(&[409]),
+        native
             .op("GET", "/pool", "listPools", "List pools")
             .admin()
             .lists::<wire::Pool>(&[]),

@@ -69,6 +69,7 @@ impl Sandbox {
     /// A sandbox of `agents.kruise.io`.
     pub(super) fn of_kruise(sandbox: &kruise::Sandbox) -> Self {
         let mut seen = Self::new(Family::Kruise, &sandbox.metadata, sandbox);
+        sandbox.pod_name().clone_into(&mut seen.pod);
         let (state, reason) = SandboxState::of(sandbox, Timestamp::now());
         state.as_str().clone_into(&mut seen.state);
         if !matches!(state, SandboxState::Running | SandboxState::Available) {

@@ -9,8 +9,10 @@ use shoal_core::sandbox::SandboxRecord;
 use shoal_crds::kruise::Sandbox;
 use shoal_crds::kruise::names::{condition, label};
 
+use super::entry::OfEntry;
 use super::{Plan, kept_until};
 use crate::identity::{self, key};
+use crate::lifecycle::STARTUP;
 use crate::options::Keep;
 use crate::sandboxes::Sandboxes;
 use crate::{ready, record};
@@ -40,7 +42,7 @@ impl Sandboxes {
         // A waiting sandbox is ready. Only a change of its pod has to be waited for.
         let early = plan.resize.is_some_and(|resize| resize.early_return);
         // The policy that closes the internet selects the pod by a label, which the operator gives it.
-        let changes = plan.closed || (plan.resize.is_some() && !early);
+        let changes = plan.closed || plan.entry.is_some() || (plan.resize.is_some() && !early);
         let ready = if is_new || changes {
             let generation = sandbox.metadata.generation.unwrap_or_default();
             let ready = ready::wait(&self.watched, &key, generation, time).await;
@@ -62,6 +64,13 @@ impl Sandboxes {
             let gone = || CreateError::NotReady(ready::describe(&ready));
             let address = self.address(&ready).ok_or_else(gone)?;
             self.initialize(&ready, address, init.clone()).await?;
+        }
+        if !is_new {
+            check_raised(plan, &ready)?;
+        }
+        if plan.claiming.init.is_some() && ready.startup_command().is_some() {
+            let started = ready::started(&self.watched, &key, STARTUP).await;
+            return started.map_err(|error| CreateError::NotReady(error.to_string()));
         }
         Ok(ready)
     }
@@ -87,6 +96,19 @@ impl Sandboxes {
             tracing::warn!(sandbox = %id, %error, "cannot clear a sandbox that failed");
         }
     }
+}
+
+/// Refuses a member of an entry's pool that did not get the resources of one in use.
+fn check_raised(plan: &Plan, ready: &Sandbox) -> Result<(), CreateError> {
+    let raises = plan.entry.as_ref().is_some_and(OfEntry::raises);
+    if !raises || ready.holds(condition::INPLACE_UPDATE) {
+        return Ok(());
+    }
+    let update = ready.condition(condition::INPLACE_UPDATE);
+    let told = update.map_or("the operator does not resize", |update| &update.message);
+    Err(CreateError::Driver(DriverError::CannotResize(
+        told.to_owned(),
+    )))
 }
 
 /// Why a resize was given up. An absolute amount is a wish, as OpenKruise has it; a factor is a demand.

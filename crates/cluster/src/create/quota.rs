@@ -27,7 +27,7 @@ impl Sandboxes {
             return Ok(None);
         };
         let mut sandbox = plan.set.member("");
-        plan.scale(&mut sandbox);
+        plan.change(&mut sandbox);
         let amount = amount_of(&sandbox);
         let (namespace, set) = key(&plan.set.metadata);
         check_known(&quota, amount, &set)?;

@@ -9,20 +9,25 @@ use shoal_crds::kruise::SandboxSet;
 use shoal_crds::kruise::names::{annotation, is_key, is_label_value, label};
 use shoal_crds::parts::Pairs;
 
+use crate::blueprint::is_steering;
 use crate::identity::{self, key};
 use crate::options::Options;
 use crate::routes::WAKE_ON_TRAFFIC;
+use crate::templates::Found;
 
 /// The variables by which programs know that they are in a sandbox, and in which one.
-pub(super) fn identity_variables(set: &SandboxSet, id: Option<&str>) -> BTreeMap<String, String> {
-    let (namespace, name) = key(&set.metadata);
+pub(super) fn identity_variables(found: &Found, id: Option<&str>) -> BTreeMap<String, String> {
+    let template = match found.entry() {
+        Some(entry) => entry.entry.name.template_id(),
+        None => {
+            let (namespace, name) = key(&found.set().metadata);
+            identity::template(&namespace, &name)
+        }
+    };
     let variables = [
         ("E2B_SANDBOX", "true".to_owned()),
         ("E2B_SANDBOX_ID", id.unwrap_or_default().to_owned()),
-        (
-            "E2B_TEMPLATE_ID",
-            identity::template(&namespace, &name).to_string(),
-        ),
+        ("E2B_TEMPLATE_ID", template.to_string()),
     ];
     variables
         .into_iter()
@@ -104,6 +109,11 @@ fn says_internet(set: &SandboxSet) -> bool {
 
 /// Refuses what Kubernetes takes for no label.
 fn check_labels(labels: &Pairs) -> Result<(), CreateError> {
+    if let Some(key) = labels.keys().find(|key| is_steering(key)) {
+        return Err(CreateError::InvalidOption(format!(
+            "metadata `label:{key}`: this label is reserved"
+        )));
+    }
     let valid = |(key, value): &(&String, &String)| is_key(key) && is_label_value(value);
     match labels.iter().find(|pair| !valid(pair)) {
         Some((key, _)) => Err(CreateError::InvalidOption(format!(
@@ -144,16 +154,26 @@ fn keep_pod_labels(set: &SandboxSet, labels: &Pairs) -> Result<(), CreateError> 
     }
 }
 
-/// Refuses what only a machine of its own can do.
-pub(super) fn refuse_unserved(new: &SandboxRequest) -> Result<(), CreateError> {
-    let instead = "make a SandboxSet with it, and name that";
+/// Refuses what only a machine of its own can do. The pods of the template catalogue have other limits if a request
+/// says so.
+pub(super) fn refuse_unserved(new: &SandboxRequest, of_entry: bool) -> Result<(), CreateError> {
+    let instead = "make an entry of the template catalogue or a SandboxSet with it, and name that";
     let asked = [
-        ("an image in a request", new.image.is_some()),
+        (
+            "another image for a template",
+            new.image.is_some() && new.template.is_some(),
+        ),
         ("a runtime in a request", new.runtime.is_some()),
         ("a working directory in a request", new.workdir.is_some()),
         ("a default port in a request", new.port.is_some()),
-        ("memory in a request", new.resources.memory.is_some()),
-        ("processors in a request", new.resources.cpu.is_some()),
+        (
+            "memory in a request",
+            new.resources.memory.is_some() && !of_entry,
+        ),
+        (
+            "processors in a request",
+            new.resources.cpu.is_some() && !of_entry,
+        ),
         ("a disk in a request", new.resources.disk.is_some()),
     ];
     let network = &new.network;
@@ -198,7 +218,7 @@ mod tests {
 
     #[test]
     fn isolation_that_is_not_carried_out_is_refused() {
-        assert!(refuse_unserved(&request()).is_ok());
+        assert!(refuse_unserved(&request(), false).is_ok());
         let mut ruled = request();
         ruled.network.egress.deny = Some(vec!["8.8.8.8".parse().unwrap()]);
         let mut private = request();
@@ -216,8 +236,30 @@ mod tests {
             (masked, "host name"),
             (large, "memory"),
         ] {
-            let error = refuse_unserved(&unserved).unwrap_err().to_string();
+            let error = refuse_unserved(&unserved, false).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn limits_are_the_requests_where_the_catalogue_says_what_a_pod_is() {
+        let mut large = request();
+        large.resources.memory = Some(shoal_core::resources::Mib(4096));
+        assert!(refuse_unserved(&large, true).is_ok());
+        large.workdir = Some("/".to_owned());
+        assert!(refuse_unserved(&large, true).is_err());
+    }
+
+    #[test]
+    fn labels_that_steer_are_refused() {
+        for key in [
+            "sbx-user",
+            "agents.kruise.io/kept-by",
+            "agents.kruise.io/owner",
+        ] {
+            let labels = Pairs::from([(key.to_owned(), "x".to_owned())]);
+            let error = check_labels(&labels).unwrap_err().to_string();
+            assert!(error.contains("reserved") && error.contains(key), "{error}");
         }
     }
 

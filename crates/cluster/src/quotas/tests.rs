@@ -30,10 +30,10 @@ fn ask(cpu: u64) -> Ask {
     }
 }
 
-fn state(entries: &[(&str, &str)]) -> State {
-    let mut state = State::default();
+fn state(entries: &[(&str, &str)]) -> ConfigMap {
+    let mut state = ConfigMap::default();
     let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-    state.entries = entries.iter().map(text).collect();
+    state.data = Some(entries.iter().map(text).collect());
     state
 }
 

@@ -86,6 +86,15 @@ pub enum Kind {
     Dynamic,
 }
 
+/// What makes the pods of an entry's sandboxes in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Substrate {
+    /// A ReplicaSet of one for each sandbox, as in Agent-Sandbox. The default.
+    ReplicaSet,
+    /// The operator itself, as for the sandboxes of a SandboxSet.
+    SandboxSet,
+}
+
 /// A sandbox's resources, as in Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -269,6 +278,9 @@ pub struct Entry {
     /// The network of its sandboxes (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<EntryNetwork>,
+    /// What makes its pods in a cluster (ours). On one machine it says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub substrate: Option<Substrate>,
 }
 
 impl Entry {

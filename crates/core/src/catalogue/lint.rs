@@ -29,9 +29,47 @@ impl fmt::Display for Warning {
 const STRANGERS: [&str; 3] = ["zqx-1.0", "a.b-c_d.9", "0-q.0"];
 
 impl Catalogue {
-    /// All warnings, entry by entry.
+    /// All warnings for one machine, entry by entry.
     #[must_use]
     pub fn lint(&self) -> Vec<Warning> {
+        self.lint_with(|entry, say| {
+            if entry.args.is_some() && entry.start_cmd.is_none() {
+                say(
+                    "args",
+                    "go to no program: the image's own is not started here; say it in `startCmd`",
+                );
+            }
+            if entry.substrate.is_some() {
+                say(
+                    "substrate",
+                    "means nothing on one machine: it is for clusters",
+                );
+            }
+        })
+    }
+
+    /// The same, for a cluster.
+    #[must_use]
+    pub fn lint_in_cluster(&self) -> Vec<Warning> {
+        self.lint_with(|entry, say| {
+            let Some(pool) = &entry.pool else {
+                return;
+            };
+            let unread = [
+                ("pool.max", pool.max.is_some()),
+                ("pool.scaleDownAfter", pool.scale_down_after.is_some()),
+                ("pool.keepRunning", pool.keep_running.is_some()),
+            ];
+            for (field, _) in unread.into_iter().filter(|(_, said)| *said) {
+                say(field, "means nothing in a cluster: let an autoscaler write the size of the SandboxSet");
+            }
+        })
+    }
+
+    fn lint_with(
+        &self,
+        of_place: impl Fn(&Entry, &mut dyn FnMut(&'static str, &str)),
+    ) -> Vec<Warning> {
         let mut warnings = Vec::new();
         for entry in self.entries() {
             let mut say = |field: &'static str, message: &str| {
@@ -47,12 +85,7 @@ impl Catalogue {
                 limits(resources, &mut say);
             }
             pool(entry, &mut say);
-            if entry.args.is_some() && entry.start_cmd.is_none() {
-                say(
-                    "args",
-                    "go to no program: the image's own is not started here; say it in `startCmd`",
-                );
-            }
+            of_place(entry, &mut say);
         }
         warnings
     }

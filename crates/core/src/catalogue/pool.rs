@@ -61,6 +61,7 @@ impl Entry {
         // A claim applies these, or they concern only the pool itself.
         made_from.description = String::new();
         made_from.metadata.clear();
+        made_from.substrate = None;
         let start = made_from.start();
         made_from.port = None;
         if made_from.start() != start {

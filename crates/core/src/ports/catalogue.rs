@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::BoxFuture;
-use crate::catalogue::{Catalogue, InvalidCatalogue};
+use crate::catalogue::{Catalogue, InvalidCatalogue, Warning};
 use crate::clock::Timestamp;
 use crate::ports::NotServed;
 use crate::store::StoreError;
@@ -30,6 +30,15 @@ pub struct RefusedEdit {
     pub message: String,
 }
 
+/// The blueprint: what the entries of the catalogue are filled into where sandboxes are pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlueprintInForce {
+    /// A ReplicaSet in YAML.
+    pub text: String,
+    /// Whether it is the installation's own, and not the default.
+    pub own: bool,
+}
+
 /// Why a catalogue was not replaced. The one in force stays.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueError {
@@ -47,6 +56,12 @@ pub enum CatalogueError {
         /// The version in force.
         current: u64,
     },
+    /// The entries are valid, and this backend cannot carry them out.
+    #[error("{0}")]
+    Unfit(String),
+    /// Something else has the name of an entry.
+    #[error("{0}")]
+    Taken(String),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -55,6 +70,11 @@ pub enum CatalogueError {
     NotServed(#[from] NotServed),
 }
 
+const NO_BLUEPRINT: NotServed = NotServed {
+    what: "a blueprint of pods",
+    instead: "write what sandboxes have into the entries of the catalogue",
+};
+
 /// The operator's catalogue of templates.
 pub trait TemplateCatalogue: Send + Sync {
     /// The catalogue in force.
@@ -62,6 +82,31 @@ pub trait TemplateCatalogue: Send + Sync {
 
     /// The last edit, if it was refused.
     fn refused_edit(&self) -> Option<RefusedEdit>;
+
+    /// Advice about a catalogue.
+    fn warnings(&self, catalogue: &Catalogue) -> Vec<Warning> {
+        catalogue.lint()
+    }
+
+    /// The blueprint in force.
+    ///
+    /// # Errors
+    /// Where sandboxes are no pods there is none.
+    fn blueprint(&self) -> Result<BlueprintInForce, CatalogueError> {
+        Err(NO_BLUEPRINT.into())
+    }
+
+    /// Puts another blueprint in force, if all entries of the catalogue can be rendered with it. An empty text means
+    /// the default.
+    ///
+    /// # Errors
+    /// See [`CatalogueError`].
+    fn replace_blueprint<'a>(
+        &'a self,
+        _text: &'a str,
+    ) -> BoxFuture<'a, Result<BlueprintInForce, CatalogueError>> {
+        Box::pin(std::future::ready(Err(NO_BLUEPRINT.into())))
+    }
 
     /// Puts another catalogue in force as a whole, if the one in force has the version `expected`, or
     /// any version without it. Equal entries change nothing, not even the version.

@@ -182,6 +182,8 @@ impl SandboxSet {
         let template = self.spec.template_ref.as_ref();
         let template = template.map_or(name, |template| template.name.as_str());
         let of_pod = self.spec.template.as_ref().map(|pod| &pod.metadata);
+        // Users see what sandboxes have. The pods of a catalogue entry have labels of the installation.
+        let of_pod = of_pod.filter(|_| !self.is_of_entry());
         let mut labels = copied(of_pod.map(|pod| &pod.labels));
         for (key, value) in [
             (label::SANDBOX_POOL, label_value(name)),
@@ -192,6 +194,7 @@ impl SandboxSet {
             labels.insert(key.to_owned(), value);
         }
         let mut annotations = copied(of_pod.map(|pod| &pod.annotations));
+        annotations.extend(self.handed_on());
         let template = self.pod_template();
         if let Some(template) = &template {
             let hash = super::revision::of_immutable_part(template);
@@ -218,6 +221,29 @@ impl SandboxSet {
         }
     }
 }
+
+impl SandboxSet {
+    /// Whether it was made for an entry of the template catalogue.
+    #[must_use]
+    pub fn is_of_entry(&self) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        annotations.is_some_and(|known| known.contains_key(annotation::TEMPLATE_ENTRY))
+    }
+
+    /// What its sandboxes have from its own annotations.
+    fn handed_on(&self) -> impl Iterator<Item = (String, String)> {
+        let own = self.metadata.annotations.iter().flatten();
+        own.filter(|(key, _)| HANDED_ON.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone()))
+    }
+}
+
+/// Annotations of a set that its sandboxes have, too.
+const HANDED_ON: [&str; 3] = [
+    annotation::KEPT_BY,
+    annotation::STARTUP_COMMAND,
+    annotation::TEMPLATE_ENTRY,
+];
 
 /// The prefix of generated names.
 fn generate_name(name: &str) -> String {

@@ -121,6 +121,20 @@ pub mod annotation {
     pub const RETURN_SANDBOX_IP: &str = "e2b.agents.kruise.io/return-sandbox-ip";
     /// The state of the security token, as JSON.
     pub const TOKEN_STATUS: &str = "security.agents.kruise.io/token-status";
+    /// What makes the pod of the sandbox in place of the operator: [`super::REPLICA_SET`], or nothing. Also on a
+    /// SandboxSet, which hands it on to its sandboxes.
+    pub const KEPT_BY: &str = "agents.kruise.io/kept-by";
+    /// The command that runs in a claimed sandbox, and again in each new container of it, as a JSON list of words.
+    /// Also on a SandboxSet.
+    pub const STARTUP_COMMAND: &str = "agents.kruise.io/startup-command";
+    /// The entry of the template catalogue that the sandbox, or the SandboxSet, was made from.
+    pub const TEMPLATE_ENTRY: &str = "agents.kruise.io/template-entry";
+    /// The version of the catalogue that a SandboxSet was written from.
+    pub const CATALOGUE_VERSION: &str = "agents.kruise.io/catalogue-version";
+    /// The size of its entry's pool that a SandboxSet was written with. Other writers may change its replicas.
+    pub const POOL_SIZE: &str = "agents.kruise.io/pool-size";
+    /// In the pod information of a status: the name of the pod, where it is not that of the sandbox.
+    pub const POD_NAME: &str = "agents.kruise.io/pod-name";
     /// The agent that a security token is for.
     pub const AGENT_NAME: &str = "security.agents.kruise.io/agent-name";
     /// `"true"` requires a JWT at the gateway.
@@ -159,6 +173,8 @@ pub mod condition {
     pub const UPGRADING: &str = "Upgrading";
     /// The runtime is initialized.
     pub const RUNTIME_INITIALIZED: &str = "RuntimeInitialized";
+    /// The command of the sandbox's template has run. The first line of its message names the container.
+    pub const STARTED: &str = "StartupCommand";
     /// The return to the pool.
     pub const RECYCLING: &str = "Recycling";
     /// A claim is complete.
@@ -279,6 +295,12 @@ pub mod reason {
 
 /// The value of the annotation `lock` on a sandbox that its SandboxSet is about to delete.
 pub const SCALE_DOWN_LOCK: &str = "__manager_scale_down";
+
+/// The value of the annotation `kept-by` on a sandbox whose pod belongs to a ReplicaSet of one.
+pub const REPLICA_SET: &str = "ReplicaSet";
+
+/// The prefix of labels that Agent-Sandbox's tools select sandboxes by. They are set here, by nobody else.
+pub const SBX_PREFIX: &str = "sbx-";
 
 /// The runtimes of `spec.runtimes`.
 pub mod runtime {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use super::names::{annotation, label};
+use super::names::{annotation, condition, label};
 use super::sandbox::Sandbox;
 use super::state::SandboxState;
 
@@ -59,8 +59,37 @@ impl Picks {
         rotate(&mut rest);
         chosen.append(&mut rest);
         chosen.truncate(CANDIDATES);
+        self.first(chosen, tried)
+    }
+
+    /// Picks the member of a pool that has been ready longest, of this revision alone: those of another have other
+    /// resources, or another network.
+    pub fn pick_oldest(
+        &self,
+        mut members: Vec<Arc<Sandbox>>,
+        revision: &str,
+        tried: &HashSet<String>,
+        now: Timestamp,
+    ) -> Option<(Arc<Sandbox>, Pick<'_>)> {
+        members.retain(|member| {
+            member.is_free(now) && member.label(label::TEMPLATE_HASH) == Some(revision)
+        });
+        members.sort_by_key(|member| {
+            let ready = member.condition(condition::READY);
+            let ready = ready.map(|ready| ready.last_transition_time.0);
+            let created = member.metadata.creation_timestamp.as_ref().map(|at| at.0);
+            (ready, created, member.metadata.name.clone())
+        });
+        self.first(members, tried)
+    }
+
+    fn first(
+        &self,
+        members: Vec<Arc<Sandbox>>,
+        tried: &HashSet<String>,
+    ) -> Option<(Arc<Sandbox>, Pick<'_>)> {
         let mut picked = self.0.lock();
-        chosen.into_iter().find_map(|sandbox| {
+        members.into_iter().find_map(|sandbox| {
             let uid = sandbox.metadata.uid.clone()?;
             if tried.contains(&uid) || !picked.insert(uid.clone()) {
                 return None;

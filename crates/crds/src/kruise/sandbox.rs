@@ -3,7 +3,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
 
-use super::names::{condition, reason};
+use super::names::{REPLICA_SET, annotation, condition, reason};
 use super::parts::{Lifecycle, PauseStrategy, RuntimeRef, TemplateRef, UpgradePolicy};
 use crate::parts::{Pairs, PodTemplate, VolumeClaimTemplate, is_default};
 use crate::resource::resource;
@@ -164,6 +164,48 @@ impl Sandbox {
         // A status is not trusted to name an address of the server's own machine, or of the cloud below it.
         let own = address.is_loopback() || address.is_unspecified() || address.is_multicast();
         (!own && !is_link_local(address) && !is_metadata(address)).then_some(address)
+    }
+
+    /// Whether its pod belongs to a ReplicaSet of one, which makes another when it is lost.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.annotation(annotation::KEPT_BY) == Some(REPLICA_SET)
+    }
+
+    /// The name of its pod.
+    #[must_use]
+    pub fn pod_name(&self) -> &str {
+        let status = self.status.as_ref();
+        let named = status.and_then(|status| status.pod_info.annotations.get(annotation::POD_NAME));
+        let own = self.metadata.name.as_ref();
+        named.or(own).map_or("", String::as_str)
+    }
+
+    /// The command that runs in it once it is claimed.
+    #[must_use]
+    pub fn startup_command(&self) -> Option<Vec<String>> {
+        let words: Vec<String> =
+            serde_json::from_str(self.annotation(annotation::STARTUP_COMMAND)?).ok()?;
+        (!words.is_empty()).then_some(words)
+    }
+
+    /// How its startup command ended in the container that has the daemon's settings: `None` before its end,
+    /// and without such a command.
+    #[must_use]
+    pub fn started(&self) -> Option<Result<(), &str>> {
+        let container = self.condition(condition::RUNTIME_INITIALIZED)?;
+        let started = self.condition(condition::STARTED)?;
+        let (of, failure) = started
+            .message
+            .split_once('\n')
+            .unwrap_or((&started.message, ""));
+        if container.status != "True" || container.message != of {
+            return None;
+        }
+        Some(match started.status.as_str() {
+            "True" => Ok(()),
+            _ => Err(failure),
+        })
     }
 
     /// A label.

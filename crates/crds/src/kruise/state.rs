@@ -142,7 +142,8 @@ pub enum NotPausable {
 pub fn pausable(sandbox: &Sandbox) -> Result<(), NotPausable> {
     match phase(sandbox) {
         SandboxPhase::Paused => Ok(()),
-        SandboxPhase::Running if sandbox.is_ready() => Ok(()),
+        // A ReplicaSet that is about to replace a lost pod makes none then.
+        SandboxPhase::Running if sandbox.is_ready() || sandbox.is_kept() => Ok(()),
         SandboxPhase::Running => Err(NotPausable::NotReady),
         _ => Err(NotPausable::Phase),
     }

@@ -19,9 +19,9 @@ use crate::cache::Cache;
 use crate::endpoints::{Endpoints, Gauges};
 use crate::held::Held;
 use crate::kruise::{
-    AutoscalerController, AutoscalerTimes, CheckpointController, NoInternet, Pod, RuntimeInjection,
-    SandboxClaimController, SandboxController, SandboxSetController, TrafficPolicyController,
-    UpdateOpsController, render_gauges,
+    AutoscalerController, AutoscalerTimes, CheckpointController, NoInternet, Pod, ReplicaSet,
+    RuntimeInjection, SandboxClaimController, SandboxController, SandboxSetController,
+    TrafficPolicyController, UpdateOpsController, render_gauges,
 };
 use crate::queue::Queue;
 use crate::slim::NetworkPolicy;
@@ -53,6 +53,7 @@ struct Caches {
     claims: Arc<Cache<SandboxClaim>>,
     templates: Arc<Cache<SandboxTemplate>>,
     pods: Arc<Cache<Pod>>,
+    replica_sets: Arc<Cache<ReplicaSet>>,
     policies: Arc<Cache<NetworkPolicy>>,
     checkpoints: Arc<Cache<Checkpoint>>,
     traffic: Arc<Cache<TrafficPolicy>>,
@@ -75,6 +76,7 @@ impl Caches {
         self.claims.synced().await;
         self.templates.synced().await;
         self.pods.synced().await;
+        self.replica_sets.synced().await;
         self.policies.synced().await;
         self.checkpoints.synced().await;
         self.traffic.synced().await;
@@ -288,6 +290,7 @@ impl Controllers {
             templates: caches.templates.clone(),
             pods: caches.pods.clone(),
             checkpoints: caches.checkpoints.clone(),
+            replica_sets: caches.replica_sets.clone(),
             injection: RuntimeInjection {
                 always: args.inject_runtime == InjectRuntime::Always,
                 image: args.runtime_image.clone(),

@@ -21,7 +21,7 @@ use shoal_crds::parts::PodTemplate;
 use self::attend::Node;
 use self::plan::Next;
 use super::{Pod, write};
-use crate::cache::{Cache, key};
+use crate::cache::{Cache, Key, key};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, is_missing};
 
@@ -57,7 +57,7 @@ impl CheckpointController {
             .spec
             .pod()
             .map(|pod| (namespace.clone(), pod.to_owned()));
-        let pod = pod.and_then(|pod| self.pods.get(&pod));
+        let pod = pod.and_then(|pod| self.pods.get(&pod).or_else(|| self.pod_of(&pod)));
         let others = self.checkpoints.group(&namespace);
         let now = Timestamp::now();
         match plan::next(&checkpoint, pod.as_deref(), &others, now) {
@@ -96,10 +96,21 @@ impl CheckpointController {
         Ok(Action::await_change())
     }
 
-    /// The template of the checkpoint's pod, whose name is that of its sandbox.
+    /// The pod of a sandbox with this name: a ReplicaSet gives its pod another one.
+    fn pod_of(&self, sandbox: &Key) -> Option<Arc<Pod>> {
+        let known = self.sandboxes.get(sandbox)?;
+        let pod = (sandbox.0.clone(), known.pod_name().to_owned());
+        self.pods.get(&pod)
+    }
+
+    /// The template of the checkpoint's pod. The pod's label has the name of its sandbox.
     fn template(&self, namespace: &str, checkpoint: &Checkpoint) -> Option<PodTemplate> {
-        let sandbox = (namespace.to_owned(), checkpoint.spec.pod()?.to_owned());
-        let sandbox = self.sandboxes.get(&sandbox)?;
+        let named = (namespace.to_owned(), checkpoint.spec.pod()?.to_owned());
+        let sandbox = self.sandboxes.get(&named).or_else(|| {
+            let pod = self.pods.get(&named)?;
+            let name = pod.label(label::SANDBOX_NAME)?.to_owned();
+            self.sandboxes.get(&(named.0.clone(), name))
+        })?;
         if let Some(template) = &sandbox.spec.template {
             return Some(template.clone());
         }

@@ -4,11 +4,13 @@ mod children;
 mod hook;
 mod initialize;
 mod inplace;
+mod kept;
 mod phase;
 mod pod;
 mod recycle;
 mod restore;
 mod runtime;
+mod startup;
 mod timers;
 
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use self::phase::{Input, Next};
 use self::pod::Blueprint;
 pub(crate) use self::runtime::RuntimeInjection;
 use self::timers::Due;
+use super::slim::ReplicaSet;
 use super::{Pod, write};
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
@@ -46,6 +49,7 @@ pub(crate) struct SandboxController {
     pub(crate) templates: Arc<Cache<SandboxTemplate>>,
     pub(crate) pods: Arc<Cache<Pod>>,
     pub(crate) checkpoints: Arc<Cache<Checkpoint>>,
+    pub(crate) replica_sets: Arc<Cache<ReplicaSet>>,
     pub(crate) injection: RuntimeInjection,
     /// Whether resources of running pods change.
     pub(crate) resizes: bool,
@@ -122,11 +126,54 @@ impl SandboxController {
         if self.mark_immutable_part(sandbox).await? {
             return Ok(Step::Again);
         }
+        if sandbox.is_kept() {
+            return self.step_kept(sandbox, &blueprint, foreign).await;
+        }
         let pod = self.pod(sandbox).await?;
+        let seen = children::seen(sandbox, pod.as_ref(), foreign);
+        let next = self.next(sandbox, &blueprint, seen);
+        self.act(sandbox, &blueprint, pod.as_deref(), next, foreign)
+            .await
+    }
+
+    /// The same step where a ReplicaSet makes the pod.
+    async fn step_kept(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        blueprint: &Blueprint,
+        foreign: &mut Option<String>,
+    ) -> Result<Step, Failure> {
+        let kept = self.kept(sandbox).await?;
+        self.renew_template(sandbox, blueprint, &kept).await?;
+        let mut next = self.next(sandbox, blueprint, kept.seen());
+        let action = next.action.clone();
+        if !matches!(action, phase::Action::CreatePod | phase::Action::DeletePod) {
+            return self
+                .act(sandbox, blueprint, kept.pod(), next, foreign)
+                .await;
+        }
+        // The status says it first. What follows the action is up to the next pass.
+        next.action = phase::Action::Nothing;
+        let refused = next.clone();
+        let rest = self
+            .act(sandbox, blueprint, kept.pod(), next, foreign)
+            .await?;
+        let Some(sandbox) = self.sandboxes.get(&key(&**sandbox)) else {
+            return Ok(rest);
+        };
+        let done = self.act_on_kept(&sandbox, blueprint, &kept, &action).await;
+        match done {
+            Ok(step) => Ok(step.unwrap_or(rest)),
+            Err(failure) => self.not_created(&sandbox, refused, failure).await,
+        }
+    }
+
+    /// What the phases say, and the event about it.
+    fn next(&self, sandbox: &Arc<Sandbox>, blueprint: &Blueprint, pod: phase::Seen<'_>) -> Next {
         let next = phase::next(&Input {
             sandbox,
-            blueprint: &blueprint,
-            pod: children::seen(sandbox, pod.as_ref(), foreign),
+            blueprint,
+            pod,
             resizes: self.resizes,
             now: Timestamp::now(),
         });
@@ -134,8 +181,7 @@ impl SandboxController {
             self.cluster
                 .event(&**sandbox, *warning, reason, note.clone());
         }
-        self.act(sandbox, &blueprint, pod.as_deref(), next, foreign)
-            .await
+        next
     }
 
     async fn act(
@@ -171,6 +217,9 @@ impl SandboxController {
         let held = self.write_status(sandbox, &next.status).await?;
         if let (phase::Action::Run(hook), Some(pod)) = (&next.action, pod) {
             return self.run(sandbox, pod, hook, next.status.clone()).await;
+        }
+        if let (phase::Action::StartUp(due), Some(pod)) = (&next.action, pod) {
+            return self.start_up(sandbox, pod, due, next.status.clone()).await;
         }
         match (&next.action, pod) {
             (phase::Action::DeletePod, Some(pod)) => {
@@ -347,6 +396,9 @@ impl SandboxController {
     async fn end(&self, sandbox: &Arc<Sandbox>) -> Result<Action, Failure> {
         self.held
             .clear(sandbox.metadata.uid.as_deref().unwrap_or_default());
+        if sandbox.is_kept() && !self.end_kept(sandbox).await? {
+            return Ok(Action::await_change());
+        }
         if let Some(pod) = self.pod(sandbox).await?
             && let phase::Seen::Own(pod) = children::seen(sandbox, Some(&pod), &None)
         {

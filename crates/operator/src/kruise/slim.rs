@@ -1,7 +1,9 @@
 //! Pods with the fields that the controllers of `agents.kruise.io` read.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use shoal_crds::kruise::names::label;
 
 use crate::slim::{PodCondition, core_kind};
 
@@ -12,6 +14,95 @@ core_kind!(
         status: PodStatus,
     }
 );
+
+/// A ReplicaSet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ReplicaSet {
+    #[serde(default)]
+    pub(crate) metadata: ObjectMeta,
+    #[serde(default)]
+    pub(crate) spec: ReplicaSetSpec,
+    #[serde(default)]
+    pub(crate) status: ReplicaSetStatus,
+}
+
+impl k8s_openapi::Resource for ReplicaSet {
+    const API_VERSION: &'static str = "apps/v1";
+    const GROUP: &'static str = "apps";
+    const KIND: &'static str = "ReplicaSet";
+    const VERSION: &'static str = "v1";
+    const URL_PATH_SEGMENT: &'static str = "replicasets";
+    type Scope = k8s_openapi::NamespaceResourceScope;
+}
+
+impl k8s_openapi::Metadata for ReplicaSet {
+    type Ty = ObjectMeta;
+
+    fn metadata(&self) -> &Self::Ty {
+        &self.metadata
+    }
+
+    fn metadata_mut(&mut self) -> &mut Self::Ty {
+        &mut self.metadata
+    }
+}
+
+/// The size of a ReplicaSet, and which template its pods have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ReplicaSetSpec {
+    #[serde(default)]
+    pub(crate) replicas: i32,
+    #[serde(default)]
+    template: PodMetadata,
+}
+
+/// The metadata of a pod template.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct PodMetadata {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
+/// How many pods a ReplicaSet has, and why there are not more.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ReplicaSetStatus {
+    #[serde(default)]
+    replicas: i32,
+    #[serde(default)]
+    conditions: Vec<ReplicaSetCondition>,
+}
+
+/// A condition of a ReplicaSet. Its message is the API server's, and no user's business.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct ReplicaSetCondition {
+    #[serde(default, rename = "type")]
+    kind: String,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    reason: String,
+}
+
+impl ReplicaSet {
+    /// Whether it has no pod and makes none.
+    pub(crate) fn is_down(&self) -> bool {
+        self.spec.replicas == 0 && self.status.replicas == 0
+    }
+
+    /// Whether its pods are of this revision.
+    pub(crate) fn is_of(&self, revision: &str) -> bool {
+        let labels = self.spec.template.metadata.labels.as_ref();
+        let of = labels.and_then(|labels| labels.get(label::POD_TEMPLATE_HASH));
+        of.is_some_and(|of| of == revision)
+    }
+
+    /// Why it makes no pod.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let mut all = self.status.conditions.iter();
+        let failed = all.find(|one| one.kind == "ReplicaFailure" && one.status == "True")?;
+        Some(failed.reason.clone())
+    }
+}
 
 /// Where a pod runs, and its containers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -37,6 +37,23 @@ pub(super) async fn status<K: Kind, S: Serialize>(
     }
 }
 
+/// Deletes an object after all that it owns.
+pub(super) async fn delete_foreground<K: Kind>(
+    cluster: &Cluster,
+    cache: &Cache<K>,
+    object: &K,
+) -> Result<(), Failure> {
+    let key = key(object);
+    let uid = object.meta().uid.as_deref();
+    match cluster.delete::<K>(&key.0, &key.1, uid, true).await {
+        Ok(Some(terminating)) => drop(cache.learn(terminating)),
+        Ok(None) => cache.forget(&key),
+        Err(error) if is_missing(&error) => cache.forget(&key),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
 /// Deletes an object. The cache learns of it. With `unchanged`, an object that was changed meanwhile stays.
 pub(super) async fn delete<K: Kind>(
     cluster: &Cluster,

@@ -63,6 +63,25 @@ pub struct ReplaceCatalogue {
     pub templates: Value,
 }
 
+/// The blueprint: what entries of the catalogue are filled into, where sandboxes are pods.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Blueprint {
+    /// ReplicaSet in YAML.
+    pub blueprint: String,
+    /// Whether it is the installation's own, and not the default.
+    pub own: bool,
+}
+
+/// Replaces the blueprint. Also accepts the YAML itself as the body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ReplaceBlueprint {
+    /// ReplicaSet in YAML; the default if empty.
+    pub blueprint: String,
+}
+
 /// Resolution of a template reference, with the default values of its sandboxes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -76,6 +76,9 @@ settings! {
     "audit.keep" = "8", "number of rotated audit log files to keep, for each team";
     "kubernetes.namespace" = "shoal-system", "with the backend kubernetes: the namespace of the Secrets with API keys";
     "kubernetes.team" = "default", "with the backend kubernetes: the namespace in which the first API key acts";
+    "kubernetes.config_map" = "shoal-templates", "with the backend kubernetes: the ConfigMap with the template catalogue, in kubernetes.namespace";
+    "kubernetes.pool_namespaces" = "", "with the backend kubernetes: the namespaces in which entries of the catalogue have pools, separated by commas; kubernetes.team if empty";
+    "kubernetes.blueprint_file" = "config/sandbox.yaml", "with the backend kubernetes: the first blueprint, like the catalogue of templates.file; a relative path is in the data directory";
     "disk.backend" = "auto", "how the sandboxes' disk is limited: auto, btrfs or plain";
     "disk.size" = "", "size of the sandboxes' disk; default: a quarter of the free space";
 }

@@ -147,6 +147,9 @@ fn the_backend_is_this_machine_or_a_cluster() {
     let expected = BackendSettings::Kubernetes {
         namespace: "shoal-system".parse().unwrap(),
         team: "agents".parse().unwrap(),
+        config_map: "shoal-templates".to_owned(),
+        pool_namespaces: Vec::new(),
+        blueprint_file: "config/sandbox.yaml".into(),
     };
     assert_eq!(read(&cluster).unwrap().backend, expected);
     let text = read(&[("SHOAL_BACKEND", "k8s")]).unwrap_err().to_string();

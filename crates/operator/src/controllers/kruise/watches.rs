@@ -16,7 +16,8 @@ use crate::cache::{Cache, Change, Kind, key, watch_kind};
 use crate::controllers::Controllers;
 use crate::controllers::changes::{ChangedPools, add_controller, trim};
 use crate::kruise::{
-    CREATOR, Pod, autoscaler_group, checkpoint_group, claim_group, update_of, update_ops_group,
+    CREATOR, Pod, ReplicaSet, autoscaler_group, checkpoint_group, claim_group, update_of,
+    update_ops_group,
 };
 use crate::queue::Queue;
 use crate::slim::NetworkPolicy;
@@ -70,16 +71,8 @@ impl Controllers {
                 wake(&to, &known, template);
             },
         );
-        let to = queues.sandboxes.clone();
-        let pods = self.watch_all(
-            tasks,
-            all().labels(label::SANDBOX_NAME),
-            |_| None,
-            move |change: Change<'_, Pod>| {
-                let (Change::Applied(pod) | Change::Deleted(pod)) = change;
-                add_controller(&to, pod, GROUP);
-            },
-        );
+        let pods = self.watch_pods(tasks, queues);
+        let replica_sets = self.watch_replica_sets(tasks, queues);
         let policies = self.watch_policies(tasks, queues, &sets);
         let checkpoints = self.watch_checkpoints(tasks, queues);
         let traffic = self.watch_traffic(tasks, queues);
@@ -91,12 +84,43 @@ impl Controllers {
             claims,
             templates,
             pods,
+            replica_sets,
             policies,
             checkpoints,
             traffic,
             updates,
             scalers,
         }
+    }
+
+    fn watch_pods(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<Pod>> {
+        let to = queues.sandboxes.clone();
+        self.watch_all(
+            tasks,
+            watcher::Config::default().labels(label::SANDBOX_NAME),
+            |_| None,
+            move |change: Change<'_, Pod>| {
+                let (Change::Applied(pod) | Change::Deleted(pod)) = change;
+                add_controller(&to, pod, GROUP);
+                // The pod of a ReplicaSet. Names of such sandboxes are values of labels.
+                if let Some(name) = pod.label(label::SANDBOX_NAME) {
+                    to.add(pod.metadata.namespace.as_deref().unwrap_or_default(), name);
+                }
+            },
+        )
+    }
+
+    fn watch_replica_sets(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<ReplicaSet>> {
+        let to = queues.sandboxes.clone();
+        self.watch_all(
+            tasks,
+            watcher::Config::default().labels(label::SANDBOX_NAME),
+            |_| None,
+            move |change: Change<'_, ReplicaSet>| {
+                let (Change::Applied(set) | Change::Deleted(set)) = change;
+                add_controller(&to, set, GROUP);
+            },
+        )
     }
 
     fn watch_sandboxes(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<Sandbox>> {

@@ -105,7 +105,7 @@ impl SandboxController {
         restore::origin(name, named.as_deref())
     }
 
-    async fn create_volume_claim(
+    pub(super) async fn create_volume_claim(
         &self,
         sandbox: &Sandbox,
         template: &shoal_crds::parts::VolumeClaimTemplate,

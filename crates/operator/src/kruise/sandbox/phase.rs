@@ -1,19 +1,19 @@
 //! The phases of a sandbox: from what was observed to the next status, and to what must be done.
 
+mod kept;
 mod upgrade;
 
 use jiff::Timestamp;
-use shoal_crds::kruise::names::{condition, label, reason};
+use shoal_crds::kruise::names::{annotation, condition, label, reason};
 use shoal_crds::kruise::{PauseStrategyKind, PodInfo, Sandbox, SandboxPhase, SandboxStatus};
 
-use super::initialize;
-use super::inplace;
 use super::pod::Blueprint;
+use super::{initialize, inplace, startup};
 use crate::conditions::{self, State, Truth};
 use crate::kruise::Pod;
 
 pub(crate) use self::upgrade::NO_EXECUTOR as NO_EXECUTOR_FOR_UPGRADES;
-pub(super) use self::upgrade::{Hook, after_hook};
+pub(super) use self::upgrade::{Hook, HookTime, after_hook};
 
 /// The pod with the sandbox's name.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub(super) enum Seen<'a> {
     Own(&'a Pod),
     /// Another object has it. The text says which.
     Foreign(&'a str),
+    /// Its ReplicaSet makes it, or ends the former one. The text says why it cannot, if it is known.
+    Coming(&'a str),
 }
 
 /// What was observed.
@@ -52,10 +54,12 @@ pub(super) enum Action {
     Update(inplace::Change),
     /// A command runs before or after an upgrade.
     Run(Hook),
+    /// The command of the template runs in this container.
+    StartUp((Vec<String>, String)),
 }
 
 /// The next status, and what must be done after it is written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Next {
     pub(super) status: SandboxStatus,
     pub(super) action: Action,
@@ -115,6 +119,7 @@ impl Step<'_> {
         match self.input.pod {
             Seen::Absent => self.next.action = Action::CreatePod,
             Seen::Foreign(owner) => self.refuse(owner),
+            Seen::Coming(why) => self.wait_for_pod(why),
             Seen::Own(pod) => self.start(pod, SandboxPhase::Pending),
         }
     }
@@ -191,7 +196,8 @@ impl Step<'_> {
     fn running(&mut self) {
         let pod = match self.input.pod {
             Seen::Own(pod) if !pod.is_terminating() => pod,
-            Seen::Own(_) | Seen::Absent | Seen::Foreign(_) => {
+            _ if self.input.sandbox.is_kept() => return self.lose_pod(),
+            _ => {
                 self.set(
                     condition::READY,
                     Truth::False,
@@ -208,16 +214,7 @@ impl Step<'_> {
             return self.begin_upgrade();
         }
         if self.input.sandbox.spec.paused {
-            self.remove(condition::SANDBOX_RESUMED);
-            self.set(condition::SANDBOX_PAUSED, Truth::False, reason::PENDING, "");
-            self.set(
-                condition::READY,
-                Truth::False,
-                reason::POD_READY,
-                "the sandbox is paused",
-            );
-            self.enter(SandboxPhase::Paused);
-            return;
+            return self.pause();
         }
         if matches!(pod.status.phase.as_str(), "Succeeded" | "Failed") {
             return self.finish(pod);
@@ -230,6 +227,14 @@ impl Step<'_> {
             && let Some(container) = initialize::due(self.input.sandbox, pod)
         {
             self.next.action = Action::Initialize(container.to_owned());
+        }
+        let updating = conditions::find(&self.next.status.conditions, condition::INPLACE_UPDATE);
+        let updating = updating.is_some_and(|known| known.reason == reason::INPLACE_UPDATING);
+        if self.next.action == Action::Nothing
+            && !updating
+            && let Some(due) = startup::due(self.input.sandbox, pod)
+        {
+            self.next.action = Action::StartUp(due);
         }
     }
 
@@ -312,12 +317,9 @@ impl Step<'_> {
         }
         match self.input.pod {
             Seen::Own(pod) if pod.is_terminating() => {}
-            Seen::Own(_) => self.next.action = Action::DeletePod,
+            Seen::Own(_) | Seen::Coming(_) => self.next.action = Action::DeletePod,
             Seen::Absent | Seen::Foreign(_) => {
-                let status = &mut self.next.status;
-                status.pod_info = PodInfo::default();
-                status.node_name.clear();
-                status.sandbox_ip.clear();
+                self.forget_pod();
                 self.set(
                     condition::SANDBOX_PAUSED,
                     Truth::True,
@@ -368,6 +370,7 @@ impl Step<'_> {
         match self.input.pod {
             Seen::Absent => self.next.action = Action::CreatePod,
             Seen::Foreign(owner) => self.refuse(owner),
+            Seen::Coming(why) => self.wait_for_pod(why),
             Seen::Own(pod) => self.start(pod, SandboxPhase::Resuming),
         }
     }
@@ -393,7 +396,12 @@ impl Step<'_> {
                 .map(|value| (label::ALLOW_INTERNET_ACCESS.to_owned(), value.to_owned()))
                 .into_iter()
                 .collect(),
-            ..PodInfo::default()
+            annotations: (self.input.sandbox.is_kept())
+                .then(|| pod.metadata.name.clone())
+                .flatten()
+                .map(|name| (annotation::POD_NAME.to_owned(), name))
+                .into_iter()
+                .collect(),
         };
     }
 

@@ -211,6 +211,7 @@ impl<'a> Step<'a> {
         match self.input.pod {
             Seen::Absent => self.next.action = Action::CreatePod,
             Seen::Foreign(owner) => self.wait(reason::RESUMING, owner),
+            Seen::Coming(why) => self.wait(reason::RESUMING, why),
             Seen::Own(pod) if pod.is_ready() && !pod.is_terminating() => {
                 self.show(pod);
                 if !self.initialize(pod, reason::UPGRADE_POD_FAILED) {
@@ -267,6 +268,7 @@ impl<'a> Step<'a> {
         let pod = match self.input.pod {
             Seen::Absent => return self.next.action = Action::CreatePod,
             Seen::Foreign(owner) => return self.wait(reason::UPGRADE_POD, owner),
+            Seen::Coming(why) => return self.wait(reason::UPGRADE_POD, why),
             Seen::Own(pod) => pod,
         };
         if pod.is_terminating() {

@@ -1,0 +1,364 @@
+//! Sandboxes whose pods are made by ReplicaSets of one, as Agent-Sandbox makes them.
+//!
+//! The sandbox stays the record. Its ReplicaSet has the sandbox's name and always its newest pod template; this
+//! controller is the only writer of its size, which is one, and zero for a paused sandbox. It follows the ReplicaSet's
+//! pod and creates none.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use shoal_crds::kruise::names::{label, label_value};
+use shoal_crds::kruise::{Sandbox, SandboxPhase};
+
+use super::phase::{Action, Seen};
+use super::pod::{self, Blueprint};
+use super::{SandboxController, Step, phase_of};
+use crate::cache::key;
+use crate::failure::{Failure, is_conflict, is_missing};
+use crate::kruise::slim::ReplicaSet;
+use crate::kruise::{Pod, write};
+use crate::owner::{self, Owner};
+
+/// Labels that Agent-Sandbox's tools select by, beside those of the template.
+const OWNER: &str = "owner";
+const OWNER_NAME: &str = "agent-sandbox";
+const SANDBOX: &str = "sandbox";
+
+/// The longest name of a sandbox with a ReplicaSet: it is the value of a label.
+const LONGEST_NAME: usize = 63;
+
+/// What there is of a kept sandbox.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    set: Option<Arc<ReplicaSet>>,
+    pod: Option<Arc<Pod>>,
+    /// Why no pod comes, if that is known.
+    why: String,
+    /// Who has the name, if another object does.
+    foreign: Option<String>,
+}
+
+impl Kept {
+    fn of(sandbox: &Sandbox, set: Option<Arc<ReplicaSet>>, pods: Vec<Arc<Pod>>) -> Self {
+        let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
+        let Some(set) = set else {
+            return Self::default();
+        };
+        match owner::owner(&set.metadata, uid) {
+            Owner::Own => {}
+            Owner::Nobody => return Self::foreign("a ReplicaSet without a controller".to_owned()),
+            Owner::Other(other) => {
+                let told = format!("a ReplicaSet of {}", owner::describe(other));
+                return Self::foreign(told);
+            }
+        }
+        Self {
+            pod: current(pods),
+            why: set.failure().unwrap_or_default(),
+            foreign: None,
+            set: Some(set),
+        }
+    }
+
+    fn foreign(told: String) -> Self {
+        Self {
+            foreign: Some(told),
+            ..Self::default()
+        }
+    }
+
+    /// The pod as the phases see it.
+    pub(super) fn seen(&self) -> Seen<'_> {
+        match (&self.foreign, &self.set, &self.pod) {
+            (Some(foreign), ..) => Seen::Foreign(foreign),
+            (None, _, Some(pod)) => Seen::Own(pod),
+            (None, Some(set), None) if !set.is_down() => Seen::Coming(&self.why),
+            _ => Seen::Absent,
+        }
+    }
+
+    pub(super) fn pod(&self) -> Option<&Pod> {
+        self.pod.as_deref()
+    }
+}
+
+/// The pod that the sandbox uses: of several, one that does not end, is ready, and is the newest. Those that have
+/// ended, as after an eviction, are not used again.
+fn current(pods: Vec<Arc<Pod>>) -> Option<Arc<Pod>> {
+    let uses = |pod: &Arc<Pod>| !matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
+    pods.into_iter().filter(uses).max_by_key(|pod| {
+        let created = pod.metadata.creation_timestamp.as_ref();
+        (
+            !pod.is_terminating(),
+            pod.is_ready(),
+            created.map(|at| at.0),
+        )
+    })
+}
+
+/// The ReplicaSet of a sandbox.
+fn manifest(
+    sandbox: &Sandbox,
+    blueprint: &Blueprint,
+    controller: &SandboxController,
+) -> Result<Value, String> {
+    let name = sandbox.metadata.name.as_deref().unwrap_or_default();
+    if name.len() > LONGEST_NAME {
+        return Err(format!(
+            "the name of a sandbox with a ReplicaSet has at most {LONGEST_NAME} characters"
+        ));
+    }
+    let mut pod = pod::manifest(sandbox, blueprint, &controller.injection)?;
+    for (key, value) in [(OWNER, OWNER_NAME), (SANDBOX, name)] {
+        pod["metadata"]["labels"][key] = value.into();
+    }
+    let metadata = json!({
+        "labels": pod["metadata"]["labels"],
+        "annotations": pod["metadata"]["annotations"],
+    });
+    Ok(json!({
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": name,
+            "namespace": sandbox.metadata.namespace,
+            "labels": metadata["labels"],
+            "ownerReferences": pod["metadata"]["ownerReferences"],
+        },
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {label::SANDBOX_NAME: label_value(name)}},
+            "template": {"metadata": metadata, "spec": pod["spec"]},
+        },
+    }))
+}
+
+impl SandboxController {
+    /// The ReplicaSet of a sandbox, and its pod. One whose absence would change much is looked up.
+    pub(super) async fn kept(&self, sandbox: &Sandbox) -> Result<Kept, Failure> {
+        let key = key(sandbox);
+        let mut set = self.replica_sets.get(&key);
+        let matters = sandbox.metadata.deletion_timestamp.is_some()
+            || phase_of(sandbox) == SandboxPhase::Running;
+        if set.is_none() && matters {
+            let found = self.cluster.get::<ReplicaSet>(&key.0, &key.1).await?;
+            set = found.map(|found| self.replica_sets.learn(found));
+        }
+        let uid = set.as_ref().and_then(|set| set.metadata.uid.clone());
+        let pods = uid.map(|uid| self.pods.owned_by(&uid)).unwrap_or_default();
+        Ok(Kept::of(sandbox, set, pods))
+    }
+
+    /// Gives the ReplicaSet the newest template as a whole, so that a pod which is replaced is the same. The pod that
+    /// runs is changed in place, beside this.
+    pub(super) async fn renew_template(
+        &self,
+        sandbox: &Sandbox,
+        blueprint: &Blueprint,
+        kept: &Kept,
+    ) -> Result<(), Failure> {
+        let Some(set) = kept
+            .set
+            .as_ref()
+            .filter(|set| !set.is_of(&blueprint.revision))
+        else {
+            return Ok(());
+        };
+        // A pod that could not be made does not matter before one is made.
+        let Ok(manifest) = manifest(sandbox, blueprint, self) else {
+            return Ok(());
+        };
+        self.replace(set, &manifest, None).await
+    }
+
+    /// Carries out what the phases ask of a kept sandbox's pod. Whether something changed.
+    pub(super) async fn act_on_kept(
+        &self,
+        sandbox: &Sandbox,
+        blueprint: &Blueprint,
+        kept: &Kept,
+        action: &Action,
+    ) -> Result<Option<Step>, Failure> {
+        match (action, &kept.set) {
+            (Action::CreatePod, None) => {
+                self.create_replica_set(sandbox, blueprint).await?;
+            }
+            (Action::CreatePod, Some(set)) => {
+                let manifest = manifest(sandbox, blueprint, self).map_err(Failure::Refused)?;
+                self.replace(set, &manifest, Some(1)).await?;
+            }
+            (Action::DeletePod, Some(set)) if set.spec.replicas != 0 => {
+                self.scale_down(set).await?
+            }
+            // The ReplicaSet ends its pod.
+            (Action::DeletePod, _) => return Ok(Some(Step::Rest(None))),
+            _ => return Ok(None),
+        }
+        Ok(Some(Step::Again))
+    }
+
+    async fn create_replica_set(
+        &self,
+        sandbox: &Sandbox,
+        blueprint: &Blueprint,
+    ) -> Result<(), Failure> {
+        for template in &blueprint.volume_claim_templates {
+            self.create_volume_claim(sandbox, template).await?;
+        }
+        let manifest = manifest(sandbox, blueprint, self).map_err(Failure::Refused)?;
+        let (namespace, name) = key(sandbox);
+        match self
+            .cluster
+            .create::<ReplicaSet>(&namespace, &manifest)
+            .await
+        {
+            Ok(created) => drop(self.replica_sets.learn(created)),
+            Err(error) if is_conflict(&error) => {
+                let Some(present) = self.cluster.get::<ReplicaSet>(&namespace, &name).await? else {
+                    return Err(error.into());
+                };
+                self.replica_sets.learn(present);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Replaces labels and pod template: a merge would keep what the new ones leave out.
+    async fn replace(
+        &self,
+        set: &ReplicaSet,
+        manifest: &Value,
+        replicas: Option<i32>,
+    ) -> Result<(), Failure> {
+        let mut changes = vec![
+            json!({"op": "replace", "path": "/metadata/labels", "value": manifest["metadata"]["labels"]}),
+            json!({"op": "replace", "path": "/spec/template", "value": manifest["spec"]["template"]}),
+        ];
+        if let Some(replicas) = replicas {
+            changes.push(json!({"op": "replace", "path": "/spec/replicas", "value": replicas}));
+        }
+        self.change(set, changes).await
+    }
+
+    async fn scale_down(&self, set: &ReplicaSet) -> Result<(), Failure> {
+        let none = json!({"op": "replace", "path": "/spec/replicas", "value": 0});
+        self.change(set, vec![none]).await
+    }
+
+    async fn change(&self, set: &ReplicaSet, changes: Vec<Value>) -> Result<(), Failure> {
+        let same = json!({"op": "test", "path": "/metadata/uid", "value": set.metadata.uid});
+        let all: Vec<Value> = std::iter::once(same).chain(changes).collect();
+        let (namespace, name) = key(set);
+        match self.cluster.patch_json(&namespace, &name, &all).await {
+            Ok(changed) => drop(self.replica_sets.learn(changed)),
+            Err(error) if is_missing(&error) => self.replica_sets.forget(&(namespace, name)),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Deletes the ReplicaSet of a deleted sandbox. Whether it is gone, with its pods.
+    pub(super) async fn end_kept(&self, sandbox: &Sandbox) -> Result<bool, Failure> {
+        let kept = self.kept(sandbox).await?;
+        let Some(set) = &kept.set else {
+            return Ok(true);
+        };
+        if set.metadata.deletion_timestamp.is_none() {
+            write::delete_foreground(&self.cluster, &self.replica_sets, &**set).await?;
+        }
+        Ok(self.replica_sets.get(&key(&**set)).is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sandbox() -> Sandbox {
+        serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": "ns", "uid": "u"},
+            "spec": {"template": {"spec": {"containers": [{"name": "sandbox", "image": "i"}]}}},
+        }))
+        .unwrap()
+    }
+
+    fn set(owner: &str, replicas: i32, left: i32) -> Arc<ReplicaSet> {
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {"name": "s", "namespace": "ns", "uid": "rs", "ownerReferences": [{
+                    "apiVersion": "agents.kruise.io/v1alpha1", "kind": "Sandbox", "name": "s", "uid": owner,
+                    "controller": true,
+                }]},
+                "spec": {"replicas": replicas},
+                "status": {"replicas": left, "conditions": [{
+                    "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "secret",
+                }]},
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn pod(name: &str, phase: &str, ready: &str, ends: bool, created: u8) -> Arc<Pod> {
+        let mut pod = json!({
+            "metadata": {"name": name, "creationTimestamp": format!("2026-01-02T03:04:0{created}Z")},
+            "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
+        });
+        if ends {
+            pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:05:00Z".into();
+        }
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn of_several_pods_the_one_that_stays_is_used() {
+        let named = |pods: Vec<Arc<Pod>>| current(pods).and_then(|pod| pod.metadata.name.clone());
+        let evicted = pod("evicted", "Failed", "False", false, 9);
+        assert_eq!(named(vec![evicted.clone()]), None, "another one is made");
+        let ends = pod("ends", "Running", "True", true, 8);
+        assert_eq!(
+            named(vec![evicted.clone(), ends.clone()]).as_deref(),
+            Some("ends")
+        );
+        let starts = pod("starts", "Pending", "False", false, 3);
+        let ready = pod("ready", "Running", "True", false, 1);
+        assert_eq!(
+            named(vec![starts.clone(), ends.clone()]).as_deref(),
+            Some("starts")
+        );
+        assert_eq!(
+            named(vec![starts, ends, evicted, ready]).as_deref(),
+            Some("ready")
+        );
+    }
+
+    #[test]
+    fn a_lost_pod_is_told_from_one_that_nobody_makes() {
+        let sandbox = sandbox();
+        let seen = |set, pods| {
+            let kept = Kept::of(&sandbox, set, pods);
+            match kept.seen() {
+                Seen::Absent => "absent".to_owned(),
+                Seen::Own(_) => "own".to_owned(),
+                Seen::Foreign(told) => told.to_owned(),
+                Seen::Coming(why) => format!("coming {why}"),
+            }
+        };
+        assert_eq!(seen(None, Vec::new()), "absent");
+        assert_eq!(seen(Some(set("u", 0, 0)), Vec::new()), "absent");
+        assert_eq!(
+            seen(Some(set("u", 1, 0)), Vec::new()),
+            "coming FailedCreate",
+            "without the cluster's text"
+        );
+        let evicted = pod("evicted", "Failed", "False", false, 9);
+        assert!(seen(Some(set("u", 1, 0)), vec![evicted]).starts_with("coming"));
+        assert!(
+            seen(Some(set("u", 0, 1)), Vec::new()).starts_with("coming"),
+            "its pod is not gone"
+        );
+        let ready = pod("ready", "Running", "True", false, 1);
+        assert_eq!(seen(Some(set("u", 1, 1)), vec![ready.clone()]), "own");
+        assert!(seen(Some(set("other", 1, 1)), vec![ready]).contains("a ReplicaSet of Sandbox/s"));
+    }
+}
