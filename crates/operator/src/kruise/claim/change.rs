@@ -94,8 +94,11 @@ pub(super) fn refusal(claim: &SandboxClaim, set: &SandboxSet, now: Timestamp) ->
     None
 }
 
-/// Whether an annotation is of Kubernetes, or of a part of it.
+/// Whether an annotation is of Kubernetes, or of a part of it, or of the runtime.
 fn is_of_cluster(key: &str) -> bool {
+    if key.starts_with("dev.gvisor.") {
+        return true;
+    }
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     ["kubernetes.io", "k8s.io", "cncf.io"].iter().any(|known| {
         domain
@@ -297,6 +300,7 @@ mod tests {
             "kubernetes.io/a",
             "container.apparmor.security.beta.kubernetes.io/c",
             "k8s.v1.cni.cncf.io/networks",
+            "dev.gvisor.spec.mount.work.type",
         ] {
             let told = told(json!({"annotations": {key: "x"}}), inline());
             assert!(told.contains("belongs into the template"), "{key}");
