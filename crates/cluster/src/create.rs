@@ -3,6 +3,7 @@
 mod entry;
 mod finish;
 mod once;
+mod plan;
 mod quota;
 mod request;
 
@@ -10,25 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp as Time};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use kube::Api;
 use kube::api::PostParams;
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
-use shoal_core::ports::NoEntropy;
-use shoal_core::ports::create::{CreateError, Created, Idempotency, ResizeCreated, SandboxRequest};
-use shoal_core::resources::MilliCpu;
-use shoal_core::sandbox::OnTimeout;
-use shoal_crds::kruise::names::{annotation, label};
-use shoal_crds::kruise::{Claiming, InitRequest, Sandbox, SandboxSet};
+use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
+use shoal_crds::kruise::Sandbox;
 
 use self::once::Once;
+use self::plan::Plan;
 use self::quota::Reserved;
-use crate::identity::{self, key};
-use crate::lifecycle::STARTUP;
-use crate::options::{Keep, Options};
+use crate::identity::key;
+use crate::options::Keep;
 use crate::sandboxes::Sandboxes;
-use crate::{failure, internet, pod, random, record};
+use crate::{failure, internet, record};
 
 /// How long a sandbox may take to become ready when the request does not say: its image may have to be
 /// pulled.
@@ -43,86 +39,11 @@ const FOR_EVER: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 /// The priority of a sandbox that a client waits for, over those of pools.
 const PRIORITY: &str = "100";
 
-/// A request, checked.
-struct Plan {
-    set: Arc<SandboxSet>,
-    /// What is to be done if the template is an entry of the catalogue.
-    entry: Option<entry::OfEntry>,
-    claiming: Claiming,
-    resize: Option<ResizeCreated>,
-    /// How long the sandbox lives, unless it does for ever.
-    timeout: Option<Duration>,
-    /// Whether the internet is closed to it.
-    closed: bool,
-    /// The only sandbox of the request's idempotency key.
-    once: Option<Once>,
-    options: Options,
-}
-
 /// Whether a sandbox may come from the pool.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pool {
     Used,
     PassedBy,
-}
-
-impl Plan {
-    /// A sandbox for an empty pool.
-    fn new_sandbox(&self) -> Sandbox {
-        let status = self.set.status.as_ref();
-        let revision = match &self.entry {
-            Some(entry) => entry.revision(),
-            None => status.map_or("", |status| status.update_revision.as_str()),
-        };
-        let mut sandbox = self.set.member(revision);
-        self.claiming.claim(&mut sandbox);
-        self.change(&mut sandbox);
-        self.begin_when_ready(&mut sandbox);
-        if self.entry.is_some() {
-            // It comes from no pool, and returns to none.
-            let labels = sandbox.metadata.labels.get_or_insert_default();
-            labels.remove(label::SANDBOX_POOL);
-        }
-        let annotations = sandbox.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotation::SANDBOX_PRIORITY.to_owned(), PRIORITY.to_owned());
-        if let Some(once) = &self.once {
-            once.name(&mut sandbox);
-        }
-        sandbox
-    }
-
-    /// What a create changes in the sandbox beside the claim.
-    fn change(&self, sandbox: &mut Sandbox) {
-        if let Some(entry) = &self.entry {
-            entry.change(sandbox);
-        }
-        if let (Some(resize), Some(template)) = (&self.resize, &mut sandbox.spec.template) {
-            let cpu = pod::cpu(template).map(|cpu| cpu.map(|cpu| target(resize, cpu)));
-            pod::set_cpu(template, cpu);
-        }
-    }
-
-    /// Leaves the sandbox the time until it is ready, when its own time begins.
-    fn begin_when_ready(&self, sandbox: &mut Sandbox) {
-        let starts = self.ready_timeout() + STARTUP;
-        for time in [
-            &mut sandbox.spec.shutdown_time,
-            &mut sandbox.spec.pause_time,
-        ] {
-            *time = time.take().map(|time| MetaTime(later(time.0, starts)));
-        }
-    }
-
-    /// How long the sandbox may take to become ready.
-    fn ready_timeout(&self) -> Duration {
-        self.options.ready_timeout.unwrap_or(READY).min(READY)
-    }
-}
-
-/// A time, so much later.
-fn later(time: Time, by: Duration) -> Time {
-    let by = SignedDuration::try_from(by).unwrap_or(FOR_EVER);
-    time.checked_add(by).unwrap_or(Time::MAX)
 }
 
 impl Sandboxes {
@@ -206,79 +127,6 @@ impl Sandboxes {
                 Err(error)
             }
         }
-    }
-
-    fn plan(&self, principal: &Principal, mut new: SandboxRequest) -> Result<Plan, CreateError> {
-        let named = &self.templates;
-        let found = named.named(principal, new.template.as_ref(), new.image.as_ref())?;
-        request::refuse_unserved(&new, found.entry().is_some())?;
-        let set = found.set().clone();
-        let id = identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
-            .map(|id| id.to_string());
-        let entry = found.entry().map(|entry| {
-            entry::fill(&mut new, entry);
-            entry::OfEntry::of(entry, &new, principal, id.as_deref())
-        });
-        let options = Options::take(&mut new.metadata)?;
-        let now = Time::now();
-        let (pause_time, shutdown_time) = self.deadlines(&new, &options, now)?;
-        request::need_template(&set, &new)?;
-        let closed = new.network.egress.internet == Some(false) || request::is_closed(&set);
-        let metadata = std::mem::take(&mut new.metadata);
-        let (labels, annotations) = request::marks(&set, &new, metadata, &options)?;
-        let init = (!options.skip_init).then(|| {
-            let mut env_vars = request::identity_variables(&found, id.as_deref());
-            // The user's variables override these.
-            env_vars.extend(new.env);
-            Ok::<_, NoEntropy>(InitRequest {
-                env_vars,
-                access_token: hex(&random::bytes::<32>()?),
-            })
-        });
-        let claiming = Claiming {
-            id,
-            owner: principal.key.to_string(),
-            lock: hex(&random::bytes::<16>()?),
-            at: now,
-            claim_name: None,
-            quota_key: None,
-            shutdown_time,
-            pause_time,
-            labels,
-            annotations,
-            annotate_pod: false,
-            init: init.transpose()?,
-        };
-        Ok(Plan {
-            set,
-            entry,
-            claiming,
-            resize: new.resize,
-            timeout: (!new.endless).then_some(new.timeout),
-            closed,
-            once: None,
-            options,
-        })
-    }
-
-    /// When the sandbox is paused, and when it is deleted.
-    fn deadlines(
-        &self,
-        new: &SandboxRequest,
-        options: &Options,
-        now: Time,
-    ) -> Result<(Option<Time>, Option<Time>), CreateError> {
-        if new.endless {
-            return Ok((None, None));
-        }
-        if new.timeout.is_zero() {
-            return Err(CreateError::NoTimeout);
-        }
-        let end = now + self.within_limit(new.timeout)?;
-        Ok(match new.on_timeout {
-            OnTimeout::Kill => (None, Some(end)),
-            OnTimeout::Pause => (Some(end), Some(kept_until(end, options.kept_paused()))),
-        })
     }
 
     /// A claimed sandbox, and whether it is new.
@@ -388,24 +236,12 @@ pub(crate) fn kept_until(from: Time, keep: Keep) -> Time {
     from.checked_add(keep.min(FOR_EVER)).unwrap_or(Time::MAX)
 }
 
-fn target(resize: &ResizeCreated, before: MilliCpu) -> MilliCpu {
-    let before = shoal_core::resources::Resources {
-        cpu: before,
-        ..shoal_core::resources::Resources::default()
-    };
-    resize.limits(&before).cpu
-}
-
 /// The API server refused a sandbox, as for want of quota, or did not answer.
 fn refused(error: kube::Error) -> CreateError {
     match failure::refusal(&error) {
         Some(message) => CreateError::NotReady(message),
         None => failure::store(&error).into(),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use shoal_crds::kruise::Sandbox;
 use shoal_crds::kruise::names::{condition, label};
 
 use super::entry::OfEntry;
-use super::{Plan, kept_until};
+use super::kept_until;
+use super::plan::Plan;
 use crate::identity::{self, key};
 use crate::lifecycle::STARTUP;
 use crate::options::Keep;

@@ -12,7 +12,8 @@ use shoal_core::ports::create::{CreateError, Created, Idempotency};
 use shoal_crds::kruise::names::annotation;
 use shoal_crds::kruise::{Sandbox, SandboxPhase};
 
-use super::{READY, hex};
+use super::READY;
+use super::plan::hex;
 use crate::identity::{Key, key};
 use crate::sandboxes::Sandboxes;
 use crate::{failure, ready, record};

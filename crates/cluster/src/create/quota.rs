@@ -5,7 +5,7 @@ use shoal_core::ports::create::CreateError;
 use shoal_core::quota::{Amount, Dimension, Quota};
 use shoal_crds::kruise::Sandbox;
 
-use super::Plan;
+use super::plan::Plan;
 use crate::identity::key;
 use crate::quotas::{Ask, Hold, amount_of};
 use crate::sandboxes::Sandboxes;

@@ -136,38 +136,6 @@ impl SandboxController {
             .await
     }
 
-    /// The same step where a ReplicaSet makes the pod.
-    async fn step_kept(
-        &self,
-        sandbox: &Arc<Sandbox>,
-        blueprint: &Blueprint,
-        foreign: &mut Option<String>,
-    ) -> Result<Step, Failure> {
-        let kept = self.kept(sandbox).await?;
-        self.renew_template(sandbox, blueprint, &kept).await?;
-        let mut next = self.next(sandbox, blueprint, kept.seen());
-        let action = next.action.clone();
-        if !matches!(action, phase::Action::CreatePod | phase::Action::DeletePod) {
-            return self
-                .act(sandbox, blueprint, kept.pod(), next, foreign)
-                .await;
-        }
-        // The status says it first. What follows the action is up to the next pass.
-        next.action = phase::Action::Nothing;
-        let refused = next.clone();
-        let rest = self
-            .act(sandbox, blueprint, kept.pod(), next, foreign)
-            .await?;
-        let Some(sandbox) = self.sandboxes.get(&key(&**sandbox)) else {
-            return Ok(rest);
-        };
-        let done = self.act_on_kept(&sandbox, blueprint, &kept, &action).await;
-        match done {
-            Ok(step) => Ok(step.unwrap_or(rest)),
-            Err(failure) => self.not_created(&sandbox, refused, failure).await,
-        }
-    }
-
     /// What the phases say, and the event about it.
     fn next(&self, sandbox: &Arc<Sandbox>, blueprint: &Blueprint, pod: phase::Seen<'_>) -> Next {
         let next = phase::next(&Input {
