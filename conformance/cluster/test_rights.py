@@ -158,7 +158,7 @@ def test_what_the_api_needs_is_granted(operator, cluster, api_account, verb, res
 @pytest.mark.parametrize("verb, resource", [
     ("create", "secrets"), ("get", "secret/e2b-key-store"), ("list", "secret/e2b-key-store"),
     ("watch", "secret/e2b-key-store"), ("patch", "secret/e2b-key-store"), ("get", "secret/shoal-api-key"),
-    ("get", "secret/shoal-runtime"), ("create", "configmaps"), ("get", "configmaps/e2b-quotas"), ("patch", "configmaps/e2b-quotas"),
+    ("get", "secret/shoal-runtime"), ("create", "configmaps"), ("get", "configmaps/e2b-quotas"), ("update", "configmaps/e2b-quotas"), ("patch", "configmaps/e2b-quotas"),
 ])
 def test_the_api_may_use_its_objects_in_its_own_namespace_only(cluster, api_account, verb, resource):
     assert may(cluster, api_account, verb, resource, manifests.NAMESPACE)
