@@ -253,6 +253,34 @@ def test_hostile_names_are_refused(kept, real_cluster, number, hostile):
     real_cluster.kubectl("delete", "pod", name, "--timeout=60s", timeout=90)
 
 
+@pytest.mark.parametrize("key, value", [
+    ("dev.gvisor.internal.checkpoint.path", "/etc"), ("dev.gvisor.spec.rootfs.source", "/etc"),
+])
+def test_annotations_that_lead_the_runtime_to_the_node_are_refused(node, real_cluster, key, value):
+    pod = raw_pod("led", "")
+    pod["metadata"]["annotations"] = {key: value}
+    real_cluster.apply(pod)
+    refusal(real_cluster, "led", f"annotation {key} is not allowed")
+    assert real_cluster.get("pod", "led")["status"]["phase"] == "Pending"
+    real_cluster.kubectl("delete", "pod", "led", "--timeout=60s", timeout=90)
+
+
+def test_another_user_reaches_mount_points_that_its_image_lacks(node, real_cluster):
+    """The directories above them are the runtime's, and closed to others if it makes them with the wrapper's mask."""
+    pod = raw_pod("another-user", "")
+    pod["metadata"]["annotations"] = {}
+    pod["spec"]["volumes"] = [{"name": "made", "emptyDir": {}}]
+    container = pod["spec"]["containers"][0]
+    container["volumeMounts"] = [{"name": "made", "mountPath": "/lacking/also/here"}]
+    container["securityContext"] = {"runAsUser": 1000}
+    container["command"] = ["sh", "-c", "echo reached > /lacking/also/here/file; sleep 1000"]
+    real_cluster.apply(pod)
+    real_cluster.kubectl("wait", "--for=condition=Ready", "pod/another-user", "--timeout=60s", timeout=70)
+    read = "until cat /lacking/also/here/file 2>/dev/null || [ $((n += 1)) -gt 50 ]; do sleep 0.1; done"
+    assert inside(real_cluster, "another-user", read) == "reached"
+    real_cluster.kubectl("delete", "pod", "another-user", "--timeout=60s", timeout=90)
+
+
 def test_another_namespace_cannot_name_it(kept, real_cluster):
     real_cluster.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "stranger"}},

@@ -252,7 +252,8 @@ def test_what_steers_is_reserved(replicas, key, cluster):
     for metadata in (
         {"label:sbx-user": "other"}, {"label:sbx-pool": "true"}, {"agents.kruise.io/kept-by": "x"},
         {"label:agents.kruise.io/owner": "x"}, {"agents.kruise.io/restore-from": "x"},
-        {"agents.kruise.io/startup-command": '["sh"]'},
+        {"agents.kruise.io/startup-command": '["sh"]'}, {"sandbox.agents.kruise.io/hash-immutable-part": "x"},
+        {"shoal.dev/restore-from": "x"}, {"sbx-user": "other"},
     ):
         status, told = call(replicas[0], key, "POST", "/sandboxes", {"templateID": "reserved", "metadata": PLAIN | metadata})
         assert status == 400 and next(iter(metadata)).removeprefix("label:") in str(told), (metadata, told)

@@ -35,6 +35,15 @@ pub(crate) enum Unsaved {
     Restarts,
     #[error("container {0} is a sidecar among the init containers: list it among the containers")]
     Sidecar(String),
+    #[error(
+        "container {0} is a debugging container, and a restored pod has none: save the pod again when it has ended"
+    )]
+    Ephemeral(String),
+    #[error(
+        "the image of container {0} is not mounted as an overlay, so nothing would tell it from another: use containerd's \
+         overlayfs snapshotter"
+    )]
+    Layers(String),
     #[error("container {0} ended while the pod was being saved: try again")]
     Ended(String),
     #[error("{0}")]
@@ -61,6 +70,8 @@ pub(crate) enum Failure {
     Store(#[from] StoreError),
     #[error("a task ended without a result: {0}")]
     Aborted(#[from] tokio::task::JoinError),
+    #[error("the pod is saved and has not ended: {0}")]
+    NotEnded(Unsaved),
     #[error("the agent stops")]
     Stopping,
 }

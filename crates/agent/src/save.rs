@@ -6,13 +6,23 @@ use std::path::PathBuf;
 use shoal_checkpoint::{CheckpointId, Contents, Key, Manifest, StoreError, features, file_digest};
 use shoal_crds::kruise::names::content;
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
+use tokio::sync::SemaphorePermit;
 
 use crate::agent::Agent;
 use crate::failure::{Failure, SaveError, Unsaved};
+use crate::room::Room;
 use crate::source::Source;
 
 /// What a save needs beside what the sandbox has in memory: tables of the kernel, and of the pages.
 const OVERHEAD: u64 = 16 << 20;
+
+/// What a save holds.
+struct Saving<'a> {
+    _place: SemaphorePermit<'a>,
+    /// What was kept, in bytes.
+    needed: u64,
+    room: Room,
+}
 
 impl Agent {
     /// Saves the pod of a checkpoint, unless that was done before, and ends it if it is to be ended.
@@ -49,18 +59,23 @@ impl Agent {
         key: &Key,
         contents: Contents,
     ) -> Result<CheckpointId, SaveError> {
-        if let Err(error) = self.runsc.pause(&source.sandbox).await {
-            // A process before this one may have stopped it.
+        let room = self.room(source, key).await?;
+        // A process before this one may have stopped it. Only a pause that is known to have begun counts.
+        if let Err(error) = self.runsc.resume(&source.sandbox).await {
             tracing::debug!(%error, "the pod was not stopped");
         }
-        let written = self.write(source, key, contents).await;
-        if written.is_err() {
-            // It goes on, as if nothing had been asked.
-            self.runsc.resume(&source.sandbox).await?;
-            return written;
-        }
+        self.runsc.pause(&source.sandbox).await?;
+        let written = self.write_into(source, key, contents, room).await;
+        let (id, _room) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                // It goes on, as if nothing had been asked.
+                self.runsc.resume(&source.sandbox).await?;
+                return Err(error);
+            }
+        };
         self.end(source, key).await?;
-        written
+        Ok(id)
     }
 
     /// Lets a pod go on that was stopped for a checkpoint which failed.
@@ -89,15 +104,41 @@ impl Agent {
         key: &Key,
         contents: Contents,
     ) -> Result<CheckpointId, SaveError> {
+        let room = self.room(source, key).await?;
+        let (id, _) = self.write_into(source, key, contents, room).await?;
+        Ok(id)
+    }
+
+    /// Waits for a place, and keeps room for what the save is estimated to need.
+    async fn room(&self, source: &Source, key: &Key) -> Result<Saving<'_>, SaveError> {
         self.check_runtime(source).await?;
-        let _place = self.places.acquire().await.map_err(|_| Failure::Stopping)?;
+        let place = self.places.acquire().await.map_err(|_| Failure::Stopping)?;
         let needed = self.runsc.usage(&source.sandbox).await? + OVERHEAD;
+        let room = self.take_room(source, key, needed)?;
+        Ok(Saving {
+            _place: place,
+            needed,
+            room,
+        })
+    }
+
+    fn take_room(&self, source: &Source, key: &Key, needed: u64) -> Result<Room, SaveError> {
         let (complete, free) = (self.store.list()?, self.store.free()?);
         let namespace = &source.namespace;
         let room = self
             .rooms
             .take(self.bounds, namespace, key, needed, &complete, free);
-        let _room = room.map_err(Unsaved::from)?;
+        Ok(room.map_err(Unsaved::from)?)
+    }
+
+    /// Saves a pod. Its place and room are given back with the result.
+    async fn write_into<'a>(
+        &'a self,
+        source: &Source,
+        key: &Key,
+        contents: Contents,
+        mut saving: Saving<'a>,
+    ) -> Result<(CheckpointId, Saving<'a>), SaveError> {
         let staged = self.store.stage(key)?;
         match contents {
             Contents::Memory => {
@@ -113,6 +154,13 @@ impl Agent {
         }
         let pod = self.cluster.pod(&source.namespace, &source.pod).await?;
         source.check_same(pod.as_ref())?;
+        let size = self.store.size(&staged)?;
+        if size > saving.needed {
+            // What the runtime tells does not count all files. What is staged is on the disk already.
+            drop(saving.room);
+            saving.room = self.take_room(source, key, size)?;
+            saving.needed = size;
+        }
         let manifest = manifest(source, contents)?;
         // It reads all bytes, and waits for the disk.
         let store = self.store.clone();
@@ -120,7 +168,7 @@ impl Agent {
         let key = key.clone();
         let published =
             tokio::task::spawn_blocking(move || store.staged(&key, path).publish(manifest)).await?;
-        Ok(published?)
+        Ok((published?, saving))
     }
 
     /// The memory of one build is unreadable to another.
@@ -138,10 +186,11 @@ impl Agent {
         Ok(())
     }
 
-    /// Ends a pod that is saved.
-    async fn end(&self, source: &Source, key: &Key) -> Result<(), SaveError> {
+    /// Ends a pod that is saved. When that fails it is tried again: the checkpoint is complete, and the pod may have ended.
+    async fn end(&self, source: &Source, key: &Key) -> Result<(), Failure> {
         let staged = self.store.stage(key)?;
-        self.runsc.end(&source.sandbox, staged.path()).await?;
+        let ended = self.runsc.end(&source.sandbox, staged.path()).await;
+        ended.map_err(Failure::NotEnded)?;
         // Its processes are stopped. They have been killed, so none of them goes on.
         if let Err(error) = self.runsc.resume(&source.sandbox).await {
             tracing::debug!(%error, "the pod has ended already");

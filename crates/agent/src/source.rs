@@ -60,6 +60,13 @@ impl Source {
         if let Some(sidecar) = sidecar(pod) {
             return Err(Unsaved::Sidecar(sidecar));
         }
+        if let Some(debugger) = debugger(pod) {
+            return Err(Unsaved::Ephemeral(debugger));
+        }
+        let bare = known.iter().find(|(record, _)| record.layers.is_empty());
+        if let Some((bare, _)) = bare {
+            return Err(Unsaved::Layers(bare.name.clone().unwrap_or_default()));
+        }
         let inside = |volume: &&String| !record.volumes.contains(*volume);
         if let Some(outside) = empty_directories(pod).iter().find(inside) {
             return Err(Unsaved::Volume(outside.clone()));
@@ -93,6 +100,17 @@ impl Source {
             None => Ok(()),
         }
     }
+}
+
+/// A debugging container that runs: it is in the memory of the sandbox, and in no pod that is restored.
+fn debugger(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let mut all = status.ephemeral_container_statuses.iter().flatten();
+    let running = all.find(|one| {
+        let state = one.state.as_ref();
+        state.is_some_and(|state| state.running.is_some())
+    });
+    running.map(|one| one.name.clone())
 }
 
 /// Name, id and image of each container, if all of them run.

@@ -213,7 +213,8 @@ impl SavedContainer {
     pub fn admits(all: &[Self], name: &str, layers: &[String]) -> Result<(), Refusal> {
         let saved = all.iter().find(|saved| saved.name == name);
         let saved = saved.ok_or_else(|| Refusal::Container(name.to_owned()))?;
-        if saved.layers != layers {
+        // Without layers nothing tells one image from another.
+        if saved.layers != layers || layers.is_empty() {
             return Err(Refusal::Image {
                 name: name.to_owned(),
                 saved: saved.image.clone(),

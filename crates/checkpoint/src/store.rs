@@ -272,14 +272,32 @@ impl Store {
             if checked(&namespace).is_err() {
                 continue;
             }
-            for (name, directory) in directories(&directory)? {
+            let within = match directories(&directory) {
+                Err(StoreError::Disk { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                    continue;
+                }
+                within => within?,
+            };
+            for (name, directory) in within {
                 let Ok(key) = name.parse() else { continue };
-                let bytes = size_of(&directory)
-                    .map_err(|error| StoreError::disk(directory.display(), error))?;
-                found.push((namespace.clone(), key, bytes));
+                match size_of(&directory) {
+                    Ok(bytes) => found.push((namespace.clone(), key, bytes)),
+                    // It is being deleted.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(StoreError::disk(directory.display(), error)),
+                }
             }
         }
         Ok(found)
+    }
+
+    /// The bytes that what is staged takes on disk.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn size(&self, staged: &Staged<'_>) -> Result<u64, StoreError> {
+        let path = staged.path();
+        size_of(path).map_err(|error| StoreError::disk(path.display(), error))
     }
 
     /// The bytes that the file system has left.

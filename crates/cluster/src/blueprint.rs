@@ -9,7 +9,7 @@ use shoal_core::catalogue::EntryName;
 use shoal_crds::kruise::names::{SBX_PREFIX, is_key, is_label_value, is_reserved};
 use shoal_crds::parts::Pairs;
 
-pub(crate) use self::render::{Rendered, can_become, requested};
+pub(crate) use self::render::{Rendered, can_become, is_same, requested};
 
 /// The blueprint of an installation without its own.
 pub(crate) const DEFAULT: &str = include_str!("blueprint/default.yaml");

@@ -60,13 +60,14 @@ impl Sandboxes {
         let Some(once) = idempotency.map(|idempotency| Once::of(principal, idempotency)) else {
             return self.create_from_pool(principal, new).await;
         };
+        // Before the request is looked at: its template may have gone since.
+        if let Some(made) = self.made_before(&once).await? {
+            return Ok(made);
+        }
         let mut plan = self.plan(principal, new)?;
         if plan.options.pooled_only {
             let why = "Bad extension param: create-on-no-stock=false: a create with an idempotency key makes its sandbox";
             return Err(CreateError::InvalidOption(why.to_owned()));
-        }
-        if let Some(made) = self.made_before(&once).await? {
-            return Ok(made);
         }
         plan.once = Some(once.clone());
         match self.create_planned(principal, plan, Pool::PassedBy).await {
@@ -84,9 +85,10 @@ impl Sandboxes {
         new: SandboxRequest,
     ) -> Result<Created, CreateError> {
         let plan = self.plan(principal, new.clone())?;
+        let retried = plan.resize.is_none();
         match self.create_planned(principal, plan, Pool::Used).await {
             // The member cannot grow where it is: a new one has its limits from the beginning.
-            Err(CreateError::Driver(DriverError::CannotResize(why))) if new.resize.is_none() => {
+            Err(CreateError::Driver(DriverError::CannotResize(why))) if retried => {
                 tracing::info!(why, "a member of a pool could not get its limits");
                 let plan = self.plan(principal, new)?;
                 self.create_planned(principal, plan, Pool::PassedBy).await
@@ -123,6 +125,10 @@ impl Sandboxes {
         match finished {
             Ok(record) => Ok(Created { record }),
             Err(error) => {
+                // Another attempt follows: this one is not what the request keeps.
+                if pool == Pool::Used && plan.is_retried_after(&error) {
+                    plan.options.keep_failed = None;
+                }
                 self.clear(&plan, &sandbox).await;
                 Err(error)
             }

@@ -81,7 +81,7 @@ pub(crate) fn end_sandbox(call: &Call, sandbox: &str) {
 }
 
 fn runsc(call: &Call, words: &[OsString]) -> Result<Command, Failure> {
-    let mut command = Command::new(runtime::path()?);
+    let mut command = runtime::command()?;
     command.args(&call.global).args(words);
     Ok(command)
 }

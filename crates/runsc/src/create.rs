@@ -19,6 +19,7 @@ use crate::{mounts, runtime, verified};
 pub(crate) fn prepare(call: &Call, state: &Path) -> Result<Vec<OsString>, Failure> {
     let bundle = call.bundle.clone().ok_or(Failure::Incomplete("a bundle"))?;
     let mut spec = Spec::read(&bundle)?;
+    spec.check_annotations()?;
     let Some(sandbox) = spec.cri("sandbox-id").map(str::to_owned) else {
         // It is not Kubernetes' container.
         return Ok(Vec::new());

@@ -19,6 +19,10 @@ pub(crate) enum Failure {
     Incomplete(&'static str),
     #[error("annotation shoal.dev/restore-from: {0}")]
     Name(#[from] InvalidId),
+    #[error(
+        "annotation {0} is not allowed: of gVisor's annotations a pod may have those of its volumes alone"
+    )]
+    Annotation(String),
     #[error("checkpoint {id} cannot be restored: {error}")]
     Store { id: String, error: StoreError },
     #[error("checkpoint {id} cannot be restored: {error}")]

@@ -14,7 +14,7 @@ mod verified;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use rustix::fs::Mode;
 
@@ -22,7 +22,7 @@ use crate::call::Call;
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
-    rustix::process::umask(Mode::from_raw_mode(0o077));
+    runtime::keep_umask(rustix::process::umask(Mode::from_raw_mode(0o077)));
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let call = Call::parse(&words);
     match run(&call, &words) {
@@ -55,7 +55,7 @@ fn run(call: &Call, words: &[OsString]) -> Result<ExitCode, Failure> {
 
 /// Becomes runsc.
 fn replace(words: &[OsString]) -> Result<ExitCode, Failure> {
-    let runsc = runtime::path()?;
-    let error = Command::new(&runsc).args(words).exec();
-    Err(Failure::Runtime { path: runsc, error })
+    let error = runtime::command()?.args(words).exec();
+    let path = runtime::path()?;
+    Err(Failure::Runtime { path, error })
 }

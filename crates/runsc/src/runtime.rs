@@ -3,10 +3,30 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 
+use rustix::fs::Mode;
 use shoal_checkpoint::Digested;
 
 use crate::failure::Failure;
+
+/// The mask of file modes that the shim gave this program.
+static UMASK: OnceLock<Mode> = OnceLock::new();
+
+/// Keeps the mask for the real runsc: it makes mount points for users that are not root.
+pub(crate) fn keep_umask(mask: Mode) {
+    // It is kept once, at the start.
+    let _ = UMASK.set(mask);
+}
+
+/// A call of the real runsc, as the shim would make it. Files that this program writes from now on have the shim's mask.
+pub(crate) fn command() -> Result<Command, Failure> {
+    if let Some(mask) = UMASK.get() {
+        rustix::process::umask(*mask);
+    }
+    Ok(Command::new(path()?))
+}
 
 /// The real runsc: beside this program.
 pub(crate) fn path() -> Result<PathBuf, Failure> {

@@ -12,6 +12,11 @@ use crate::failure::Failure;
 /// the checkpoint.
 const CGROUP_PARENT: &str = "dev.gvisor.spec.cgroup-parent";
 
+/// gVisor's annotations, and those of them that say where the volumes of a pod are. Others let runsc open or write any path
+/// of the node, as root.
+const GVISOR: &str = "dev.gvisor.";
+const MOUNTS: &str = "dev.gvisor.spec.mount.";
+
 /// A specification.
 pub(crate) struct Spec {
     value: Value,
@@ -40,15 +45,33 @@ impl Spec {
         self.annotations.get(&key).map(String::as_str)
     }
 
-    /// Says in the standard's words which control group the sandbox joins. Whether that changed something.
+    /// Refuses annotations of gVisor that a pod must not have.
+    pub(crate) fn check_annotations(&self) -> Result<(), Failure> {
+        let foreign = |key: &&String| {
+            key.starts_with(GVISOR) && !key.starts_with(MOUNTS) && *key != CGROUP_PARENT
+        };
+        match self.annotations.keys().find(foreign) {
+            Some(key) => Err(Failure::Annotation(key.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Says in the standard's words which control group the sandbox joins: one above its own. Whether that changed
+    /// something.
     pub(crate) fn join_pod(&mut self) -> bool {
         let annotations = self.value.get_mut("annotations");
         let parent = annotations
             .and_then(Value::as_object_mut)
             .and_then(|annotations| annotations.remove(CGROUP_PARENT));
         let Some(parent) = parent else { return false };
-        if let Some(linux) = self.value.get_mut("linux").and_then(Value::as_object_mut) {
-            linux.insert("cgroupsPath".to_owned(), parent);
+        let linux = self.value.get_mut("linux").and_then(Value::as_object_mut);
+        if let (Some(linux), Some(parent)) = (linux, parent.as_str()) {
+            let own = linux.get("cgroupsPath").and_then(Value::as_str);
+            let below = own.and_then(|own| own.strip_prefix(parent.trim_end_matches('/')));
+            // Where the shim does not set the annotation, the pod may have: it must not lead out of the pod's limits.
+            if parent.len() > 1 && below.is_some_and(|below| below.starts_with('/')) {
+                linux.insert("cgroupsPath".to_owned(), parent.into());
+            }
         }
         true
     }
@@ -64,12 +87,14 @@ impl Spec {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn the_sandbox_joins_the_control_group_of_its_pod() {
         let bytes = br#"{"annotations": {"dev.gvisor.spec.cgroup-parent": "/kubepods/pod1", "io.kubernetes.cri.sandbox-id": "s"},
-            "linux": {"cgroupsPath": "/k8s.io/1", "x": 18446744073709551615}}"#;
+            "linux": {"cgroupsPath": "/kubepods/pod1/c1", "x": 18446744073709551615}}"#;
         let mut spec = Spec::parse(bytes).unwrap();
         assert_eq!(spec.cri("sandbox-id"), Some("s"));
         assert!(spec.join_pod());
@@ -77,5 +102,47 @@ mod tests {
         assert_eq!(spec.value["linux"]["x"], u64::MAX);
         assert!(spec.value["annotations"].get(CGROUP_PARENT).is_none());
         assert!(!spec.join_pod());
+    }
+
+    #[test]
+    fn a_pod_does_not_leave_its_control_group() {
+        for (own, parent) in [
+            ("/kubepods/pod1/c1", "/"),
+            ("/kubepods/pod1/c1", "/kubepods/po"),
+            ("/kubepods/pod1/c1", "/other"),
+            ("kubepods-pod1.slice:cri-containerd:c1", "/"),
+            ("/kubepods/pod1/c1", ""),
+        ] {
+            let bytes =
+                json!({"annotations": {CGROUP_PARENT: parent}, "linux": {"cgroupsPath": own}});
+            let mut spec = Spec::parse(bytes.to_string().as_bytes()).unwrap();
+            assert!(spec.join_pod());
+            assert_eq!(spec.value["linux"]["cgroupsPath"], own, "{parent}");
+            assert!(spec.value["annotations"].get(CGROUP_PARENT).is_none());
+        }
+    }
+
+    #[test]
+    fn only_the_annotations_of_volumes_are_taken() {
+        let of = |key: &str| {
+            let bytes = json!({"annotations": {key: "x"}});
+            Spec::parse(bytes.to_string().as_bytes())
+                .unwrap()
+                .check_annotations()
+        };
+        for good in [
+            "dev.gvisor.spec.mount.v.type",
+            CGROUP_PARENT,
+            "io.kubernetes.cri.sandbox-id",
+        ] {
+            of(good).unwrap();
+        }
+        for bad in [
+            "dev.gvisor.internal.checkpoint.path",
+            "dev.gvisor.spec.rootfs.source",
+            "dev.gvisor.flag.debug",
+        ] {
+            assert!(of(bad).unwrap_err().to_string().contains(bad));
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Filling an entry into a blueprint.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 use shoal_core::catalogue::{Entry, EntryNetwork, EntryResources, Pool};
 use shoal_core::image::ImageName;
@@ -266,6 +268,20 @@ pub(crate) fn requested(mut resources: Value, asked: &RequestedResources) -> Val
         }
     }
     resources
+}
+
+/// Whether resources are the same amounts, however they are written.
+pub(crate) fn is_same(one: &Value, other: &Value) -> bool {
+    let amounts = |of: &Value, kind: &str| -> Option<BTreeMap<String, Option<i128>>> {
+        let of = of.get(kind)?.as_object()?.iter();
+        Some(
+            of.map(|(name, value)| (name.clone(), nano_of(value)))
+                .collect(),
+        )
+    };
+    ["requests", "limits"].iter().all(|kind| {
+        amounts(one, kind).unwrap_or_default() == amounts(other, kind).unwrap_or_default()
+    })
 }
 
 /// Whether a running container can get other resources: its quality of service stays, nothing is taken away, and

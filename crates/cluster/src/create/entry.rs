@@ -7,7 +7,7 @@ use shoal_crds::kruise::Sandbox;
 use shoal_crds::kruise::names::annotation;
 use shoal_crds::parts::Pairs;
 
-use crate::blueprint::{can_become, requested};
+use crate::blueprint::{can_become, is_same, requested};
 use crate::entries::EntrySet;
 use crate::pod;
 
@@ -66,7 +66,7 @@ impl OfEntry {
 
     /// Whether a member that waits gets other resources.
     pub(super) fn raises(&self) -> bool {
-        self.before != self.after
+        !is_same(&self.before, &self.after)
     }
 
     /// Whether a member that waits can get its resources.

@@ -10,11 +10,12 @@ use shoal_core::auth::Principal;
 use shoal_core::id::{SandboxId, entropy_of};
 use shoal_core::ports::create::{CreateError, Created, Idempotency};
 use shoal_crds::kruise::names::annotation;
-use shoal_crds::kruise::{Sandbox, SandboxPhase};
+use shoal_crds::kruise::{InitRequest, Sandbox, SandboxPhase};
 
 use super::READY;
 use super::plan::hex;
 use crate::identity::{Key, key};
+use crate::lifecycle::STARTUP;
 use crate::sandboxes::Sandboxes;
 use crate::{failure, ready, record};
 
@@ -55,7 +56,9 @@ impl Once {
         }
         let phase = sandbox.status.as_ref().and_then(|status| status.phase);
         let ended = matches!(phase, Some(SandboxPhase::Failed | SandboxPhase::Succeeded));
-        if ended || !record::of(sandbox, Time::now()).is_user_visible() {
+        let visible =
+            record::is_claimed(sandbox) && record::of(sandbox, Time::now()).is_user_visible();
+        if ended || !visible {
             return Err(CreateError::IdempotencyGone);
         }
         Ok(())
@@ -79,7 +82,12 @@ impl Sandboxes {
         let ready = ready::wait(&self.watched, &key(&known.metadata), generation, READY).await;
         let ready = ready.map_err(|error| CreateError::NotReady(error.to_string()))?;
         self.initialize_again(&ready).await?;
-        Ok(Some(answer(&ready)))
+        if ready.startup_command().is_none() || InitRequest::of(&ready).is_none() {
+            return Ok(Some(answer(&ready)));
+        }
+        let started = ready::started(&self.watched, &key(&ready.metadata), STARTUP).await;
+        let started = started.map_err(|error| CreateError::NotReady(error.to_string()))?;
+        Ok(Some(answer(&started)))
     }
 }
 
@@ -92,6 +100,7 @@ fn answer(sandbox: &Sandbox) -> Created {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use shoal_crds::kruise::names::label;
 
     use super::*;
 
@@ -132,6 +141,11 @@ mod tests {
         assert!(once("team", "key", 1).check(&sandbox).is_ok());
         let other = once("team", "key", 2).check(&sandbox);
         assert!(matches!(other, Err(CreateError::IdempotencyMismatch)));
+        let mut kept = sandbox.clone();
+        let labels = kept.metadata.labels.get_or_insert_default();
+        labels.insert(label::RESERVED_FAILED_SANDBOX.to_owned(), "true".to_owned());
+        let gone = once("team", "key", 1).check(&kept);
+        assert!(matches!(gone, Err(CreateError::IdempotencyGone)));
         sandbox.status.get_or_insert_default().phase = Some(SandboxPhase::Failed);
         let gone = once("team", "key", 1).check(&sandbox);
         assert!(matches!(gone, Err(CreateError::IdempotencyGone)));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp as Time};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use shoal_core::auth::Principal;
+use shoal_core::driver::DriverError;
 use shoal_core::ports::NoEntropy;
 use shoal_core::ports::create::{CreateError, ResizeCreated, SandboxRequest};
 use shoal_core::resources::MilliCpu;
@@ -82,6 +83,12 @@ impl Plan {
         ] {
             *time = time.take().map(|time| MetaTime(later(time.0, starts)));
         }
+    }
+
+    /// Whether a failed claim is followed by a new sandbox: its own limits could not be given to a member.
+    pub(super) fn is_retried_after(&self, error: &CreateError) -> bool {
+        let too_small = matches!(error, CreateError::Driver(DriverError::CannotResize(_)));
+        self.resize.is_none() && too_small
     }
 
     /// How long the sandbox may take to become ready.

@@ -69,6 +69,7 @@ pub(super) fn marks(
         metadata.into_iter().partition(|(key, _)| is_label(key));
     keep_pod_labels(set, &labels)?;
     check_labels(&labels)?;
+    check_annotations(&annotations)?;
     keep_other_metadata(&mut annotations);
     if new.auto_resume {
         annotations.insert(WAKE_ON_TRAFFIC.to_owned(), "true".to_owned());
@@ -119,6 +120,16 @@ fn check_labels(labels: &Pairs) -> Result<(), CreateError> {
         Some((key, _)) => Err(CreateError::InvalidOption(format!(
             "metadata `label:{key}`: keys are names like `tier` or `example.org/tier`, and values have up to 63 letters, \
              digits, `-`, `_` and `.`"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses annotations that decide what happens to the sandbox.
+fn check_annotations(annotations: &Pairs) -> Result<(), CreateError> {
+    match annotations.keys().find(|key| is_steering(key)) {
+        Some(key) => Err(CreateError::InvalidOption(format!(
+            "metadata `{key}`: this key is reserved"
         ))),
         None => Ok(()),
     }

@@ -12,7 +12,7 @@ use shoal_crds::kruise::{Sandbox, SandboxPhase};
 
 use super::phase::{Action, Seen};
 use super::pod::{self, Blueprint};
-use super::{SandboxController, Step, phase_of};
+use super::{SandboxController, Step, phase_of, restore};
 use crate::cache::key;
 use crate::failure::{Failure, is_conflict, is_missing};
 use crate::kruise::slim::ReplicaSet;
@@ -108,7 +108,14 @@ fn manifest(
             "the name of a sandbox with a ReplicaSet has at most {LONGEST_NAME} characters"
         ));
     }
+    if let Some(checkpoint) = restore::named(sandbox, blueprint) {
+        return Err(format!(
+            "a sandbox with a ReplicaSet is not restored from checkpoint {checkpoint:?}: leave out the annotation \
+             agents.kruise.io/kept-by"
+        ));
+    }
     let mut pod = pod::manifest(sandbox, blueprint, &controller.injection)?;
+    restore::keep_volumes(&mut pod);
     for (key, value) in [(OWNER, OWNER_NAME), (SANDBOX, name)] {
         pod["metadata"]["labels"][key] = value.into();
     }
