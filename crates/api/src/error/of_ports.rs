@@ -89,7 +89,7 @@ impl From<CatalogueError> for ApiError {
                 Self::new(StatusCode::CONFLICT, message)
             }
             CatalogueError::Store(store) => store.into(),
-            CatalogueError::NotServed(absent) => absent.into(),
+            CatalogueError::NoBlueprint => Self::not_found(message),
         }
     }
 }

@@ -287,7 +287,8 @@ fn of_templates() -> Vec<Operation> {
             )
             .about("Where sandboxes are pods of a cluster.")
             .admin()
-            .answers::<wire::Blueprint>(200),
+            .answers::<wire::Blueprint>(200)
+            .fails(&[404]),
         native
             .op(
                 "POST",
@@ -302,7 +303,7 @@ fn of_templates() -> Vec<Operation> {
             .admin()
             .required_body::<wire::ReplaceBlueprint>()
             .answers::<wire::Blueprint>(200)
-            .fails(&[409]),
+            .fails(&[404, 409]),
         native
             .op("GET", "/pool", "listPools", "List pools")
             .admin()

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::BoxFuture;
 use crate::catalogue::{Catalogue, InvalidCatalogue, Warning};
 use crate::clock::Timestamp;
-use crate::ports::NotServed;
 use crate::store::StoreError;
 
 /// A catalogue that is, or was, in force.
@@ -65,15 +64,10 @@ pub enum CatalogueError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The backend does not serve this.
-    #[error(transparent)]
-    NotServed(#[from] NotServed),
+    /// Sandboxes are no pods.
+    #[error("there is no blueprint: write what sandboxes have into the entries of the catalogue")]
+    NoBlueprint,
 }
-
-const NO_BLUEPRINT: NotServed = NotServed {
-    what: "a blueprint of pods",
-    instead: "write what sandboxes have into the entries of the catalogue",
-};
 
 /// The operator's catalogue of templates.
 pub trait TemplateCatalogue: Send + Sync {
@@ -93,7 +87,7 @@ pub trait TemplateCatalogue: Send + Sync {
     /// # Errors
     /// Where sandboxes are no pods there is none.
     fn blueprint(&self) -> Result<BlueprintInForce, CatalogueError> {
-        Err(NO_BLUEPRINT.into())
+        Err(CatalogueError::NoBlueprint)
     }
 
     /// Puts another blueprint in force, if all entries of the catalogue can be rendered with it. An empty text means
@@ -105,7 +99,7 @@ pub trait TemplateCatalogue: Send + Sync {
         &'a self,
         _text: &'a str,
     ) -> BoxFuture<'a, Result<BlueprintInForce, CatalogueError>> {
-        Box::pin(std::future::ready(Err(NO_BLUEPRINT.into())))
+        Box::pin(std::future::ready(Err(CatalogueError::NoBlueprint)))
     }
 
     /// Puts another catalogue in force as a whole, if the one in force has the version `expected`, or
