@@ -142,7 +142,7 @@ def suites() -> list[Suite]:
     # They disturb the operator, and wait until it has recovered.
     storms = [f"conformance/cluster/test_operator_{name}.py" for name in ("storm", "model")]
     # A machine has one real node at a time.
-    modules = ("cluster", "install", "checkpoints_node", "router", "sdk", "shoal_cluster")
+    modules = ("cluster", "install", "checkpoints_node", "router", "sdk", "shoal_cluster", "templates_pools")
     node = [f"conformance/cluster/test_{name}.py" for name in modules]
     others = [f"--ignore={path}" for path in (*storms, *node)]
     found = [
@@ -180,10 +180,13 @@ def suites() -> list[Suite]:
 
 
 def check_complete(found: list[Suite]) -> None:
-    """Every file of attacks is in a suite."""
+    """Every file of attacks is in a suite, and every file that needs a real node is in the one that has it."""
     named = {argument for suite in found for argument in suite.arguments}
     written = {str(path.relative_to(ROOT)) for path in HOSTILE.glob("test_*.py")}
     assert written <= named, f"in no suite: {sorted(written - named)}"
+    # Two suites with a real node would take each other's.
+    real = {path for path in (ROOT / "conformance" / "cluster").glob("test_*.py") if "real_cluster" in path.read_text()}
+    assert {str(path.relative_to(ROOT)) for path in real} <= named, "a suite of the cluster without a node has one"
 
 
 def run_all(waiting: list[Suite], lanes: int) -> bool:

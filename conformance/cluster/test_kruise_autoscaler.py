@@ -101,14 +101,18 @@ def test_a_schedule_sets_the_size_whatever_demand_there_is(operator, cluster):
     assert has_reason("ScalingLimited", "DesiredWithinRange")(seen)
     cluster.kubectl("scale", SETS, "scheduled", "--replicas=5")
     wait_until(lambda: size(cluster, "scheduled") == 3, MINUTE, "the next minute")
-    (later,) = cluster.get(KIND, "scheduled")["status"]["appliedCronPolicies"]
-    assert later["lastScheduleTime"] > first["lastScheduleTime"]
+
+    def later_than(moment: str):
+        return lambda found: found["status"]["appliedCronPolicies"][0]["lastScheduleTime"] > moment
+
+    # The size is written before the record.
+    seen = wait_for(cluster, "scheduled", later_than(first["lastScheduleTime"]), "its next record", KIND)
+    later = seen["status"]["appliedCronPolicies"][0]["lastScheduleTime"]
     # Suspended, it leaves the size alone, and goes on afterwards.
     patch(cluster, KIND, "scheduled", {"spec": {"suspend": True}})
     wait_for_reason(cluster, "scheduled", "ScalingActive", "Suspended")
     cluster.kubectl("scale", SETS, "scheduled", "--replicas=4")
-    recorded = lambda found: found["status"]["appliedCronPolicies"][0]["lastScheduleTime"] > later["lastScheduleTime"]  # noqa: E731
-    wait_until(lambda: recorded(cluster.get(KIND, "scheduled")), MINUTE, "another minute")
+    wait_until(lambda: later_than(later)(cluster.get(KIND, "scheduled")), MINUTE, "another minute")
     assert size(cluster, "scheduled") == 4
     patch(cluster, KIND, "scheduled", {"spec": {"suspend": False, "cronPolicies": [each_minute(20)]}})
     wait_until(lambda: size(cluster, "scheduled") == 9, MINUTE, "the most")

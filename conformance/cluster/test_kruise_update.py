@@ -89,17 +89,21 @@ def test_no_more_than_allowed_are_unavailable(operator, cluster):
     assert status["phase"] == "Updating" and status["updatedReplicas"] == 0
     held = upgrading()
     patch(cluster, UPDATES, "some", {"spec": {"paused": True}})
-    for name in held:
-        cluster.kubectl("annotate", "pod", name, "fake-node/hold-")
+    let_go(cluster, held)
     # Those that have begun come to their end; no other begins.
     wait_for(cluster, "some", lambda one: one["status"]["updatedReplicas"] == 2, "two are updated", UPDATES)
     assert upgrading() == []
     patch(cluster, UPDATES, "some", {"spec": {"paused": False}})
     wait_until(lambda: len(upgrading()) == 2, 60, "the others are being updated")
-    for name in upgrading():
+    let_go(cluster, upgrading())
+    assert finished(cluster, "some")["status"]["updatedReplicas"] == 4
+
+
+def let_go(cluster, names: list[str]) -> None:
+    """Lets the new pods start. The old ones may still be there."""
+    for name in names:
         wait_until(lambda name=name: _has_annotation(cluster, name, "fake-node/hold"), 60, f"{name} has its new pod")
         cluster.kubectl("annotate", "pod", name, "fake-node/hold-")
-    assert finished(cluster, "some")["status"]["updatedReplicas"] == 4
 
 
 def _has_annotation(cluster, pod: str, key: str) -> bool:

@@ -163,6 +163,7 @@ fn every_setting_is_read() {
         let free_text = [
             "data",
             "envd",
+            "kubernetes.blueprint_file",
             "templates.file",
             "runtime.runsc",
             "runtime.runc",

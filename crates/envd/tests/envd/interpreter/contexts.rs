@@ -79,6 +79,8 @@ async fn each_context_has_its_own_directory_and_state() {
 #[tokio::test]
 async fn a_failed_context_creation_reports_why_and_leaves_nothing() {
     let interpreter = interpreter!();
+    // The default context, whose kernel is started again if it did not start.
+    interpreter.run("x = 1").await;
     for (body, said) in [
         (json!({"language": "r"}), "No kernel for 'r' is installed"),
         (json!({"cwd": "/no/such"}), "cwd '/no/such' does not exist"),
