@@ -159,7 +159,8 @@ def test_a_full_disk_affects_only_the_sandbox(server, runtime, neighbour):
 def test_programs_that_use_up_the_memory_are_ended_and_the_sandbox_continues(server, runtime):
     """As on Linux, even where the whole sandbox is one process of the machine."""
     poor = create(server, runtime)
-    bomb = "python3 -c 'a=[]\nwhile True: a.append(bytearray(1<<20))'"
+    # They leave the daemon a moment: faster ones can end the sandbox on a machine whose processors are taken.
+    bomb = "python3 -c 'import time\na=[]\nwhile True: a.append(bytearray(1<<20)); time.sleep(.02)'"
     try:
         poor.files.write("kept", "kept")
         said = poor.commands.run(f"for n in 1 2 3 4; do {bomb} & done; wait; echo over", timeout=60)
@@ -172,7 +173,7 @@ def test_programs_that_use_up_the_memory_are_ended_and_the_sandbox_continues(ser
 def test_a_command_that_used_up_the_memory_reports_it(server):
     """The largest process is killed, and the error of its command has the reason."""
     poor = create(server, "runsc")
-    # It leaves the daemon a moment: a faster one can end the sandbox on a machine whose processors are taken.
+    # As above.
     bomb = "python3 -c 'import time\na=[]\nwhile True: a.append(bytearray(1<<20)); time.sleep(.01)'"
     try:
         # A shell that its command replaces, and one that outlives it.
