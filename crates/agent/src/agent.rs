@@ -66,11 +66,11 @@ impl Agent {
     async fn complete(&self, checkpoint: &Checkpoint) -> Result<(), Failure> {
         let name = checkpoint.name_any();
         match self.save(checkpoint).await {
-            Ok(id) => {
+            Ok((id, checkpoint)) => {
                 tracing::info!(checkpoint = %name, %id, "saved");
                 let namespace = checkpoint.namespace().unwrap_or_default();
                 let manifest = self.store.manifest(&namespace, &id)?;
-                self.cluster.succeed(checkpoint, &id, &manifest).await?;
+                self.cluster.succeed(&checkpoint, &id, &manifest).await?;
             }
             Err(SaveError::Unsaved(why)) => {
                 tracing::warn!(checkpoint = %name, error = %why, "not saved");

@@ -63,6 +63,17 @@ impl Cluster {
             .await
     }
 
+    /// Says that the pod of a complete checkpoint is about to end, unless the checkpoint has been given up meanwhile.
+    pub(crate) async fn begin_end(&self, checkpoint: &Checkpoint) -> kube::Result<Checkpoint> {
+        let known = checkpoint.annotations();
+        if known.contains_key(annotation::CHECKPOINT_ENDING) {
+            return Ok(checkpoint.clone());
+        }
+        let now = Timestamp::now().to_string();
+        let mark = json!({"annotations": {annotation::CHECKPOINT_ENDING: now}});
+        self.patch(checkpoint, mark).await
+    }
+
     pub(crate) async fn succeed(
         &self,
         checkpoint: &Checkpoint,

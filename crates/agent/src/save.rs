@@ -11,7 +11,7 @@ use tokio::sync::SemaphorePermit;
 use crate::agent::Agent;
 use crate::failure::{Failure, SaveError, Unsaved};
 use crate::room::Room;
-use crate::source::Source;
+use crate::source::{self, Source};
 
 /// What a save needs beside what the sandbox has in memory: tables of the kernel, and of the pages.
 const OVERHEAD: u64 = 16 << 20;
@@ -25,35 +25,44 @@ struct Saving<'a> {
 }
 
 impl Agent {
-    /// Saves the pod of a checkpoint, unless that was done before, and ends it if it is to be ended.
-    pub(crate) async fn save(&self, checkpoint: &Checkpoint) -> Result<CheckpointId, SaveError> {
+    /// Saves the pod of a checkpoint, unless that was done before, and ends it if it is to be ended. The result has the
+    /// checkpoint as it is then.
+    pub(crate) async fn save(
+        &self,
+        checkpoint: &Checkpoint,
+    ) -> Result<(CheckpointId, Checkpoint), SaveError> {
         let namespace = checkpoint.metadata.namespace.clone().unwrap_or_default();
         let uid = checkpoint.metadata.uid.as_deref().unwrap_or_default();
         let key = Key::of_uid(uid).map_err(|_| Unsaved::Uid)?;
-        let name = checkpoint.spec.pod().ok_or(Unsaved::NoPod)?;
+        let name = checkpoint.pod().ok_or(Unsaved::NoPod)?;
         let keeps_running = checkpoint.spec.keep_running.unwrap_or(true);
         let pod = self.cluster.pod(&namespace, name).await?;
         let source = pod.as_ref().ok_or_else(|| Unsaved::Gone(name.to_owned()));
         let source =
             source.and_then(|pod| Source::of(pod, &self.node, &self.records, keeps_running));
         if let Some(id) = self.store.find(&namespace, &key)? {
-            // A process before this one saved it.
-            if let Some(source) = source.ok().filter(|_| !keeps_running) {
-                self.end(&source, &key).await?;
-            }
-            return Ok(id);
+            // An earlier pass saved it.
+            let Some(source) = source.ok().filter(|_| !keeps_running) else {
+                return Ok((id, checkpoint.clone()));
+            };
+            let ending = self.cluster.begin_end(checkpoint).await?;
+            self.end(&source, &key).await?;
+            return Ok((id, ending));
         }
         let source = source?;
         let contents = contents(checkpoint);
         if keeps_running {
-            self.write(&source, &key, contents).await
-        } else {
-            self.write_and_end(&source, &key, contents).await
+            let id = self.write(&source, &key, contents).await?;
+            return Ok((id, checkpoint.clone()));
         }
+        let id = self.write_stopped(&source, &key, contents).await?;
+        let ending = self.cluster.begin_end(checkpoint).await?;
+        self.end(&source, &key).await?;
+        Ok((id, ending))
     }
 
-    /// Nothing that the pod does after the save is lost: it does nothing between the save and its end.
-    async fn write_and_end(
+    /// Saves a pod that does nothing from then on: nothing that it does between the save and its end would be lost.
+    async fn write_stopped(
         &self,
         source: &Source,
         key: &Key,
@@ -66,16 +75,14 @@ impl Agent {
         }
         self.runsc.pause(&source.sandbox).await?;
         let written = self.write_into(source, key, contents, room).await;
-        let (id, _room) = match written {
-            Ok(written) => written,
+        match written {
+            Ok((id, _room)) => Ok(id),
             Err(error) => {
                 // It goes on, as if nothing had been asked.
                 self.runsc.resume(&source.sandbox).await?;
-                return Err(error);
+                Err(error)
             }
-        };
-        self.end(source, key).await?;
-        Ok(id)
+        }
     }
 
     /// Lets a pod go on that was stopped for a checkpoint which failed.
@@ -83,15 +90,16 @@ impl Agent {
         let status = checkpoint.status.as_ref();
         let failed = status.and_then(|status| status.phase) == Some(CheckpointPhase::Failed);
         let (true, Some(false), Some(name)) =
-            (failed, checkpoint.spec.keep_running, checkpoint.spec.pod())
+            (failed, checkpoint.spec.keep_running, checkpoint.pod())
         else {
             return Ok(());
         };
         let namespace = checkpoint.metadata.namespace.clone().unwrap_or_default();
         let pod = self.cluster.pod(&namespace, name).await?;
-        let source = pod.map(|pod| Source::of(&pod, &self.node, &self.records, false));
-        if let Some(Ok(source)) = source
-            && let Err(error) = self.runsc.resume(&source.sandbox).await
+        // It need not be one that can be saved.
+        let sandbox = pod.and_then(|pod| source::sandbox(&pod, &self.records));
+        if let Some(sandbox) = sandbox
+            && let Err(error) = self.runsc.resume(&sandbox).await
         {
             tracing::debug!(%error, "the pod was not stopped");
         }

@@ -102,6 +102,26 @@ impl Source {
     }
 }
 
+/// The sandbox of a pod, if the runtime of this node has started it. The pod may be in any state.
+pub(crate) fn sandbox(pod: &Pod, records: &Records) -> Option<String> {
+    let statuses = pod
+        .status
+        .iter()
+        .flat_map(|status| &status.container_statuses);
+    let ids = statuses
+        .flatten()
+        .filter_map(|status| status.container_id.as_deref());
+    let ours = |id: &str| {
+        let id = id.strip_prefix("containerd://").unwrap_or(id);
+        let sandbox = records.container(id).ok()?.sandbox;
+        let record = records.sandbox(&sandbox).ok()?;
+        let known = (Some(&record.namespace), Some(&record.pod));
+        let meta = &pod.metadata;
+        (known == (meta.namespace.as_ref(), meta.name.as_ref())).then_some(sandbox)
+    };
+    ids.filter_map(ours).next()
+}
+
 /// A debugging container that runs: it is in the memory of the sandbox, and in no pod that is restored.
 fn debugger(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
@@ -233,6 +253,18 @@ mod tests {
         let seen = source.check_same(Some(&restarted));
         assert!(matches!(seen, Err(Unsaved::Ended(name)) if name == "side"));
         assert!(matches!(source.check_same(None), Err(Unsaved::Gone(_))));
+    }
+
+    #[test]
+    fn the_sandbox_of_a_pod_that_cannot_be_saved_is_known() {
+        let (_directory, known) = records(&[]);
+        let ended = pod(&|pod| {
+            pod["status"]["containerStatuses"][0]["state"] =
+                json!({"terminated": {"exitCode": 137}});
+        });
+        assert_eq!(sandbox(&ended, &known).as_deref(), Some("s1"));
+        let other = pod(&|pod| pod["metadata"]["namespace"] = "other".into());
+        assert_eq!(sandbox(&other, &known), None);
     }
 
     #[test]

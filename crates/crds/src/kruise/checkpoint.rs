@@ -2,7 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::names::content;
+use super::names::{annotation, content};
 use crate::parts::is_default;
 use crate::resource::resource;
 
@@ -47,6 +47,16 @@ impl CheckpointSpec {
     #[must_use]
     pub fn is_pod_info(&self) -> bool {
         matches!(self.persistent_contents.as_slice(), [only] if only == content::POD_INFO)
+    }
+}
+
+impl Checkpoint {
+    /// The pod that was found for it when it was accepted; before that the one that it names.
+    #[must_use]
+    pub fn pod(&self) -> Option<&str> {
+        let annotations = self.metadata.annotations.as_ref();
+        let found = annotations.and_then(|annotations| annotations.get(annotation::CHECKPOINT_POD));
+        found.map(String::as_str).or_else(|| self.spec.pod())
     }
 }
 

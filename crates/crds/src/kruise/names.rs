@@ -67,6 +67,11 @@ pub mod annotation {
     pub const RESTORE_FROM: &str = "agents.kruise.io/restore-from";
     /// When an executor began with a checkpoint, in RFC 3339.
     pub const CHECKPOINT_BEGUN: &str = "shoal.dev/begun";
+    /// The pod of a checkpoint: a sandbox that a ReplicaSet keeps has one with another name.
+    pub const CHECKPOINT_POD: &str = "shoal.dev/pod";
+    /// When an executor began to end the pod of a complete checkpoint, in RFC 3339. What the pod had in memory is in the
+    /// checkpoint alone from then on.
+    pub const CHECKPOINT_ENDING: &str = "shoal.dev/ending";
     /// What a clone must have in common with the pod of a checkpoint, as JSON.
     pub const CHECKPOINT_SOURCE: &str = "shoal.dev/source";
     /// The variables and token of the runtime's initialization, as JSON.

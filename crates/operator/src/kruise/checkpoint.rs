@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
-use shoal_crds::kruise::names::{finalizer, label, label_value};
+use shoal_crds::kruise::names::{annotation, finalizer, label, label_value};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase, CheckpointStatus, Sandbox, SandboxTemplate};
 use shoal_crds::parts::PodTemplate;
 
@@ -66,7 +66,7 @@ impl CheckpointController {
                 let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
                 return Ok(Action::requeue(wait));
             }
-            Next::Protect(node) => self.protect(&checkpoint, &node).await?,
+            Next::Protect { node, pod } => self.protect(&checkpoint, &node, &pod).await?,
             Next::Attend => return self.attend(&checkpoint, now).await,
             Next::Release => self.release(&checkpoint).await?,
             Next::Phase(phase, message) => {
@@ -151,13 +151,13 @@ impl CheckpointController {
     }
 
     /// Accepts a checkpoint: nobody but the agent of its node works on it from now on.
-    async fn protect(&self, checkpoint: &Checkpoint, node: &str) -> Result<(), Failure> {
+    async fn protect(&self, checkpoint: &Checkpoint, node: &str, pod: &str) -> Result<(), Failure> {
         let mut finalizers = checkpoint.metadata.finalizers.clone().unwrap_or_default();
         finalizers.push(finalizer::CHECKPOINT.to_owned());
         let change = json!({
             "finalizers": finalizers,
             "labels": {label::CHECKPOINT_NODE: label_value(node)},
-            "annotations": {label::CHECKPOINT_NODE: node},
+            "annotations": {label::CHECKPOINT_NODE: node, annotation::CHECKPOINT_POD: pod},
         });
         self.change(checkpoint, change).await
     }

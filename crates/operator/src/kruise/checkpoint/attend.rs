@@ -11,6 +11,8 @@ use crate::slim::PodCondition;
 const TAKEN_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 /// How long an executor may work on one. It gives up earlier itself.
 const DONE_WITHIN: SignedDuration = SignedDuration::from_hours(1);
+/// How long an executor may end the pod of a complete checkpoint. Before that, giving up would lose what is only there.
+const ENDED_WITHIN: SignedDuration = SignedDuration::from_hours(24);
 /// How long a node may be silent: Kubernetes moves pods away from it then.
 const SILENT: SignedDuration = SignedDuration::from_mins(5);
 
@@ -54,27 +56,38 @@ pub(super) fn lost(
         .find(|one| one.of.kind == "Ready");
     let silent = ready.filter(|ready| ready.of.status != "True");
     let since = silent.and_then(|silent| silent.last_transition_time);
+    let phase = checkpoint.status.as_ref().and_then(|status| status.phase);
+    let marked = |annotation| {
+        let annotations = checkpoint.metadata.annotations.as_ref()?;
+        annotations.get(annotation)?.parse().ok()
+    };
+    let working = phase == Some(CheckpointPhase::Creating);
+    if let Some(ending) = marked(annotation::CHECKPOINT_ENDING).filter(|_| working) {
+        return given_up(name, ending, ENDED_WITHIN, now);
+    }
     if since.is_some_and(|since| now.duration_since(since) > SILENT) {
         return Some(format!(
             "node {name} does not answer: save the pod again when it does"
         ));
     }
-    let phase = checkpoint.status.as_ref().and_then(|status| status.phase);
-    let began = || {
-        let annotations = checkpoint.metadata.annotations.as_ref()?;
-        annotations.get(annotation::CHECKPOINT_BEGUN)?.parse().ok()
-    };
     let created = checkpoint.metadata.creation_timestamp.as_ref();
     let created = created.map(|created| created.0);
     let (since, limit): (Option<Timestamp>, _) = match phase {
-        Some(CheckpointPhase::Creating) => (began().or(created), DONE_WITHIN),
+        Some(CheckpointPhase::Creating) => (
+            marked(annotation::CHECKPOINT_BEGUN).or(created),
+            DONE_WITHIN,
+        ),
         Some(CheckpointPhase::Pending) => (created, TAKEN_WITHIN),
         _ => {
             let deleted = checkpoint.metadata.deletion_timestamp.as_ref();
             (deleted.map(|deleted| deleted.0), TAKEN_WITHIN)
         }
     };
-    (now.duration_since(since?) > limit).then(|| {
+    given_up(name, since?, limit, now)
+}
+
+fn given_up(name: &str, since: Timestamp, limit: SignedDuration, now: Timestamp) -> Option<String> {
+    (now.duration_since(since) > limit).then(|| {
         format!(
             "no executor of node {name} has completed it within {limit:#}: is `shoal node` running there? The chart's value \
              node.enabled turns it on"
@@ -93,9 +106,16 @@ mod tests {
     const DELETED: &str = "2026-01-03T03:00:00Z";
 
     fn lost_at(phase: &str, node: Value, now: &str) -> Option<String> {
+        lost_with(json!({}), phase, node, now)
+    }
+
+    fn lost_with(more: Value, phase: &str, node: Value, now: &str) -> Option<String> {
+        let mut annotations = json!({"shoal.dev/begun": "2026-01-02T03:09:00Z"});
+        let known = annotations.as_object_mut().unwrap();
+        known.extend(more.as_object().unwrap().clone());
         let checkpoint: Checkpoint = serde_json::from_value(json!({
             "metadata": {
-                "name": "c", "creationTimestamp": CREATED, "deletionTimestamp": DELETED, "annotations": {"shoal.dev/begun": "2026-01-02T03:09:00Z"},
+                "name": "c", "creationTimestamp": CREATED, "deletionTimestamp": DELETED, "annotations": annotations,
             },
             "spec": {}, "status": {"phase": phase},
         }))
@@ -125,6 +145,18 @@ mod tests {
             let later = lost_at(phase, node("Unknown"), "2026-01-02T03:06:00Z");
             assert!(later.unwrap().contains("does not answer"));
         }
+    }
+
+    #[test]
+    fn a_checkpoint_whose_pod_is_being_ended_is_not_given_up_with_a_silent_node() {
+        let ending = || json!({"shoal.dev/ending": "2026-01-02T03:10:00Z"});
+        let at = |node, now| lost_with(ending(), "Creating", node, now);
+        for state in ["True", "Unknown"] {
+            assert_eq!(at(node(state), "2026-01-02T05:00:00Z"), None);
+            assert!(at(node(state), "2026-01-03T03:11:00Z").is_some());
+        }
+        let gone = at(Value::Null, "2026-01-02T03:11:00Z").unwrap();
+        assert!(gone.contains("is gone"), "{gone}");
     }
 
     #[test]

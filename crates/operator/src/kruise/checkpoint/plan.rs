@@ -19,8 +19,13 @@ pub(super) enum Next {
     Nothing,
     /// Nothing until this time.
     Until(Timestamp),
-    /// The finalizer and the node, before anything works on it.
-    Protect(String),
+    /// The finalizer, the node and the pod, before anything works on it.
+    Protect {
+        /// The node of the pod.
+        node: String,
+        /// The pod.
+        pod: String,
+    },
     /// Nothing, while its node lives.
     Attend,
     /// A new phase.
@@ -111,15 +116,19 @@ fn begin(checkpoint: &Checkpoint, pod: Option<&Pod>, others: &[Arc<Checkpoint>])
     if checkpoint.spec.is_pod_info() {
         return Next::Describe;
     }
-    if let Some(other) = others.iter().find(|other| is_before(other, checkpoint)) {
+    let name = pod.metadata.name.as_deref().unwrap_or(name);
+    let before = |other: &&Arc<Checkpoint>| is_before(other, checkpoint, name);
+    if let Some(other) = others.iter().find(before) {
         let other = other.metadata.name.as_deref().unwrap_or_default();
-        let pod = pod.metadata.name.as_deref().unwrap_or_default();
         return failed(format!(
-            "pod {pod} has another checkpoint under way: {other}"
+            "pod {name} has another checkpoint under way: {other}"
         ));
     }
     if !is_protected(checkpoint) {
-        return Next::Protect(pod.spec.node_name.clone());
+        return Next::Protect {
+            node: pod.spec.node_name.clone(),
+            pod: name.to_owned(),
+        };
     }
     Next::Phase(CheckpointPhase::Pending, WAITING.to_owned())
 }
@@ -148,7 +157,7 @@ fn check(spec: &CheckpointSpec) -> Result<(), String> {
 }
 
 /// Whether another checkpoint of the same pod was accepted, or came first, and is not finished.
-fn is_before(other: &Checkpoint, checkpoint: &Checkpoint) -> bool {
+fn is_before(other: &Checkpoint, checkpoint: &Checkpoint, pod: &str) -> bool {
     let order = |one: &Checkpoint| {
         let created = one.metadata.creation_timestamp.as_ref().map(|at| at.0);
         (created, one.metadata.name.clone())
@@ -156,7 +165,7 @@ fn is_before(other: &Checkpoint, checkpoint: &Checkpoint) -> bool {
     let finished = phase(other).is_some_and(CheckpointPhase::is_finished);
     let accepted = is_protected(other) || phase(other).is_some();
     let first = order(other) < order(checkpoint) && check(&other.spec).is_ok();
-    other.spec.pod() == checkpoint.spec.pod()
+    (other.spec.pod() == checkpoint.spec.pod() || other.pod() == Some(pod))
         && !other.spec.is_pod_info()
         && !finished
         && order(other) != order(checkpoint)
@@ -196,7 +205,10 @@ mod tests {
     }
 
     fn protect() -> Next {
-        Next::Protect("n".to_owned())
+        Next::Protect {
+            node: "n".to_owned(),
+            pod: "s".to_owned(),
+        }
     }
 
     fn failed(next: &Next) -> &str {
