@@ -344,6 +344,21 @@ def test_a_pod_that_is_not_kept_running_ends_well(node, real_cluster):
     real_cluster.kubectl("delete", CHECKPOINTS, "at-the-end", "--timeout=60s", timeout=90)
 
 
+def test_the_pod_of_a_replica_set_is_saved_by_the_name_of_its_sandbox(node, real_cluster):
+    kept = sandbox("kept")
+    kept["metadata"]["annotations"]["agents.kruise.io/kept-by"] = "ReplicaSet"
+    real_cluster.apply(kept)
+    ready(real_cluster, "kept")
+    of_sandbox = checkpoint("of-kept", "", "memory", "filesystem", sandboxName="kept")
+    del of_sandbox["spec"]["podName"]
+    real_cluster.apply(of_sandbox)
+    ended(real_cluster, "of-kept", "Succeeded")
+    pod = real_cluster.get(CHECKPOINTS, "of-kept")["metadata"]["annotations"]["shoal.dev/pod"]
+    assert pod.startswith("kept-") and real_cluster.get("pod", pod)["status"]["phase"] == "Running"
+    real_cluster.kubectl("delete", KIND, "kept", "--timeout=60s", timeout=90)
+    real_cluster.kubectl("delete", CHECKPOINTS, "of-kept", "--timeout=60s", timeout=90)
+
+
 def test_files_alone_are_kept_without_processes(source, node, real_cluster):
     inside(real_cluster, source, "echo mine > /root/own")
     drawn, before = state(real_cluster, source)
