@@ -56,10 +56,10 @@ def real_cluster():
     yield from cluster_of("real", node=True)
 
 
-def operator_of(cluster: Cluster):
+def operator_of(cluster: Cluster, *flags: str):
     operator = Operator(cluster)
     operator.install()
-    operator.start()
+    operator.start(*flags)
     yield operator
     operator.clear()
     operator.stop()

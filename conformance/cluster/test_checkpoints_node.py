@@ -334,6 +334,8 @@ def test_a_pod_that_is_not_kept_running_ends_well(node, real_cluster):
     wait_until(lambda: count(real_cluster, "ends") > 0, 30, "it counts")
     drawn, last = state(real_cluster, "ends")
     saved(real_cluster, "at-the-end", "ends", keepRunning=False)
+    # Said before the pod ended, so that nobody gives up the only copy of its memory.
+    assert "shoal.dev/ending" in real_cluster.get(CHECKPOINTS, "at-the-end")["metadata"]["annotations"]
     wait_for(real_cluster, "ends", in_phase("Succeeded"), "Succeeded", KIND)
     real_cluster.kubectl("delete", KIND, "ends", "--timeout=60s", timeout=90)
     real_cluster.apply(sandbox("begins-again", restore="at-the-end", restartPolicy="Never"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from ..installation import wait_until
-from .operator import Operator
+from .conftest import operator_of
 from .serving import Replica, first_key
 from .test_kruise_claims import PLAIN, call, plain_set, resources
 from .test_sdk import available
@@ -86,12 +86,7 @@ def stream(replica: Replica, key: str) -> http.client.HTTPResponse:
 @pytest.fixture
 def operator(cluster):
     """One that does not end when it cannot renew its lease: no kubelet would start it again here."""
-    started = Operator(cluster)
-    started.install()
-    started.start("--leader-elect=false")
-    yield started
-    started.clear()
-    started.stop()
+    yield from operator_of(cluster, "--leader-elect=false")
 
 
 def test_what_was_answered_holds_while_replicas_die(operator, cluster):

@@ -87,6 +87,16 @@ pub(crate) enum SaveError {
     Failed(#[from] Failure),
 }
 
+impl SaveError {
+    /// The same when the checkpoint is complete: the user learns of nothing that failed, and it is repeated.
+    pub(crate) fn after_save(self) -> Failure {
+        match self {
+            Self::Unsaved(why) => Failure::NotEnded(why),
+            Self::Failed(failure) => failure,
+        }
+    }
+}
+
 impl From<kube::Error> for SaveError {
     fn from(error: kube::Error) -> Self {
         Self::Failed(error.into())

@@ -36,9 +36,32 @@ pub(crate) enum NoRoom {
     Disk { free: u64, needed: u64 },
 }
 
+/// What a checkpoint takes, in bytes, or in multiples of the size of its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needed {
+    /// Of the bounds, and of the disk.
+    pub(crate) kept: u64,
+    /// Of the disk alone, for a while.
+    pub(crate) scratch: u64,
+}
+
+impl Needed {
+    /// The bytes, of multiples of this size.
+    pub(crate) fn of(self, size: u64) -> Self {
+        Self {
+            kept: self.kept.saturating_mul(size),
+            scratch: self.scratch.saturating_mul(size),
+        }
+    }
+
+    fn on_disk(self) -> u64 {
+        self.kept.saturating_add(self.scratch)
+    }
+}
+
 /// Room that is kept for checkpoints that are being written.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rooms(Arc<Mutex<HashMap<Key, (String, u64)>>>);
+pub(crate) struct Rooms(Arc<Mutex<HashMap<Key, (String, Needed)>>>);
 
 /// Room for one checkpoint, until it is dropped.
 #[derive(Debug)]
@@ -61,19 +84,20 @@ impl Rooms {
         bounds: Bounds,
         namespace: &str,
         key: &Key,
-        needed: u64,
+        wanted: Needed,
         complete: &[(String, Key, u64)],
         free: u64,
     ) -> Result<Room, NoRoom> {
         let mut kept = self.0.lock();
         let complete = complete.iter().map(|(of, _, bytes)| (of, *bytes));
         let known: Vec<(&String, u64)> = complete
-            .chain(kept.values().map(|(of, bytes)| (of, *bytes)))
+            .chain(kept.values().map(|(of, needed)| (of, needed.kept)))
             .collect();
-        let promised: u64 = kept.values().map(|(_, bytes)| bytes).sum();
+        let promised: u64 = kept.values().map(|(_, needed)| needed.on_disk()).sum();
         let all: u64 = known.iter().map(|(_, bytes)| bytes).sum();
         let own = known.iter().filter(|(of, _)| *of == namespace);
         let own: u64 = own.map(|(_, bytes)| bytes).sum();
+        let needed = wanted.kept;
         let fits = |taken: u64, bound: u64| taken.saturating_add(needed) <= bound;
         if !fits(own, bounds.namespace) {
             let (bound, taken) = (bounds.namespace, own);
@@ -91,10 +115,11 @@ impl Rooms {
                 needed,
             });
         }
-        if !fits(promised.saturating_add(SPARE), free) {
+        let needed = wanted.on_disk();
+        if promised.saturating_add(SPARE).saturating_add(needed) > free {
             return Err(NoRoom::Disk { free, needed });
         }
-        kept.insert(key.clone(), (namespace.to_owned(), needed));
+        kept.insert(key.clone(), (namespace.to_owned(), wanted));
         Ok(Room {
             rooms: self.clone(),
             key: key.clone(),
@@ -112,6 +137,13 @@ mod tests {
     };
     const FREE: u64 = SPARE + 1000;
 
+    fn kept(bytes: u64) -> Needed {
+        Needed {
+            kept: bytes,
+            scratch: 0,
+        }
+    }
+
     fn key(digit: &str) -> Key {
         digit.repeat(32).parse().unwrap()
     }
@@ -121,7 +153,14 @@ mod tests {
         let rooms = Rooms::default();
         let complete = [("a".to_owned(), key("1"), 40)];
         let take = |namespace: &str, digit: &str, needed: u64| {
-            rooms.take(BOUNDS, namespace, &key(digit), needed, &complete, FREE)
+            rooms.take(
+                BOUNDS,
+                namespace,
+                &key(digit),
+                kept(needed),
+                &complete,
+                FREE,
+            )
         };
         assert!(matches!(
             take("a", "2", 21),
@@ -144,14 +183,24 @@ mod tests {
     #[test]
     fn the_disk_keeps_some_room() {
         let rooms = Rooms::default();
-        let take = |digit: &str, needed: u64, free: u64| {
+        let take = |digit: &str, needed: Needed, free: u64| {
             rooms.take(BOUNDS, "a", &key(digit), needed, &[], free)
         };
-        assert!(matches!(take("1", 10, SPARE + 9), Err(NoRoom::Disk { .. })));
-        let _held = take("1", 10, SPARE + 10).unwrap();
-        assert!(matches!(
-            take("2", 10, SPARE + 10),
-            Err(NoRoom::Disk { .. })
-        ));
+        let none = |taken| matches!(taken, Err(NoRoom::Disk { .. }));
+        assert!(none(take("1", kept(10), SPARE + 9)));
+        let _held = take("1", kept(10), SPARE + 10).unwrap();
+        assert!(none(take("2", kept(10), SPARE + 10)));
+        // What is thrown away takes room on the disk, and none of the bounds.
+        let (once, ends) = (
+            BOUNDS.namespace - 10,
+            Needed {
+                kept: 1,
+                scratch: 1,
+            },
+        );
+        assert!(none(take("2", ends.of(once), SPARE + 10 + 2 * once - 1)));
+        let held = take("2", ends.of(once), SPARE + 10 + 2 * once).unwrap();
+        assert!(none(take("3", kept(0), SPARE + 10 + 2 * once - 1)));
+        drop(held);
     }
 }

@@ -10,17 +10,33 @@ use tokio::sync::SemaphorePermit;
 
 use crate::agent::Agent;
 use crate::failure::{Failure, SaveError, Unsaved};
-use crate::room::Room;
+use crate::room::{Needed, Room};
 use crate::source::{self, Source};
 
 /// What a save needs beside what the sandbox has in memory: tables of the kernel, and of the pages.
 const OVERHEAD: u64 = 16 << 20;
 
+/// A save, in multiples of what the sandbox has in memory.
+const SAVE: Needed = Needed {
+    kept: 1,
+    scratch: 0,
+};
+/// The end of a pod: only another save ends it well.
+const END: Needed = Needed {
+    kept: 0,
+    scratch: 1,
+};
+/// A save, and the end of the pod.
+const SAVE_AND_END: Needed = Needed {
+    kept: 1,
+    scratch: 1,
+};
+
 /// What a save holds.
 struct Saving<'a> {
     _place: SemaphorePermit<'a>,
     /// What was kept, in bytes.
-    needed: u64,
+    needed: Needed,
     room: Room,
 }
 
@@ -40,24 +56,27 @@ impl Agent {
         let source = pod.as_ref().ok_or_else(|| Unsaved::Gone(name.to_owned()));
         let source =
             source.and_then(|pod| Source::of(pod, &self.node, &self.records, keeps_running));
-        if let Some(id) = self.store.find(&namespace, &key)? {
-            // An earlier pass saved it.
+        let (id, source, saving) = if let Some(id) = self.store.find(&namespace, &key)? {
+            // An earlier pass saved it, and may have ended the pod.
             let Some(source) = source.ok().filter(|_| !keeps_running) else {
                 return Ok((id, checkpoint.clone()));
             };
-            let ending = self.cluster.begin_end(checkpoint).await?;
-            self.end(&source, &key).await?;
-            return Ok((id, ending));
-        }
-        let source = source?;
-        let contents = contents(checkpoint);
-        if keeps_running {
-            let id = self.write(&source, &key, contents).await?;
-            return Ok((id, checkpoint.clone()));
-        }
-        let id = self.write_stopped(&source, &key, contents).await?;
+            let saving = self.room(&source, &key, END).await;
+            (id, source, saving.map_err(SaveError::after_save)?)
+        } else {
+            let source = source?;
+            self.check_runtime(&source).await?;
+            let contents = contents(checkpoint);
+            if keeps_running {
+                let saving = self.room(&source, &key, SAVE).await?;
+                let (id, _) = self.write(&source, &key, contents, saving).await?;
+                return Ok((id, checkpoint.clone()));
+            }
+            let (id, saving) = self.write_stopped(&source, &key, contents).await?;
+            (id, source, saving)
+        };
         let ending = self.cluster.begin_end(checkpoint).await?;
-        self.end(&source, &key).await?;
+        self.end(&source, &key, saving).await?;
         Ok((id, ending))
     }
 
@@ -67,22 +86,19 @@ impl Agent {
         source: &Source,
         key: &Key,
         contents: Contents,
-    ) -> Result<CheckpointId, SaveError> {
-        let room = self.room(source, key).await?;
+    ) -> Result<(CheckpointId, Saving<'_>), SaveError> {
+        let saving = self.room(source, key, SAVE_AND_END).await?;
         // A process before this one may have stopped it. Only a pause that is known to have begun counts.
         if let Err(error) = self.runsc.resume(&source.sandbox).await {
             tracing::debug!(%error, "the pod was not stopped");
         }
         self.runsc.pause(&source.sandbox).await?;
-        let written = self.write_into(source, key, contents, room).await;
-        match written {
-            Ok((id, _room)) => Ok(id),
-            Err(error) => {
-                // It goes on, as if nothing had been asked.
-                self.runsc.resume(&source.sandbox).await?;
-                Err(error)
-            }
+        let written = self.write(source, key, contents, saving).await;
+        if written.is_err() {
+            // It goes on, as if nothing had been asked.
+            self.runsc.resume(&source.sandbox).await?;
         }
+        written
     }
 
     /// Lets a pod go on that was stopped for a checkpoint which failed.
@@ -106,23 +122,16 @@ impl Agent {
         Ok(())
     }
 
-    async fn write(
+    /// Waits for a place, and keeps room for what is estimated to be needed.
+    async fn room(
         &self,
         source: &Source,
         key: &Key,
-        contents: Contents,
-    ) -> Result<CheckpointId, SaveError> {
-        let room = self.room(source, key).await?;
-        let (id, _) = self.write_into(source, key, contents, room).await?;
-        Ok(id)
-    }
-
-    /// Waits for a place, and keeps room for what the save is estimated to need.
-    async fn room(&self, source: &Source, key: &Key) -> Result<Saving<'_>, SaveError> {
-        self.check_runtime(source).await?;
+        times: Needed,
+    ) -> Result<Saving<'_>, SaveError> {
         let place = self.places.acquire().await.map_err(|_| Failure::Stopping)?;
-        let needed = self.runsc.usage(&source.sandbox).await? + OVERHEAD;
-        let room = self.take_room(source, key, needed)?;
+        let needed = times.of(self.runsc.usage(&source.sandbox).await? + OVERHEAD);
+        let room = self.take_room(source, key, needed, 0)?;
         Ok(Saving {
             _place: place,
             needed,
@@ -130,8 +139,16 @@ impl Agent {
         })
     }
 
-    fn take_room(&self, source: &Source, key: &Key, needed: u64) -> Result<Room, SaveError> {
-        let (complete, free) = (self.store.list()?, self.store.free()?);
+    /// Keeps room, of which some bytes are written already.
+    fn take_room(
+        &self,
+        source: &Source,
+        key: &Key,
+        needed: Needed,
+        written: u64,
+    ) -> Result<Room, SaveError> {
+        let complete = self.store.list()?;
+        let free = self.store.free()?.saturating_add(written);
         let namespace = &source.namespace;
         let room = self
             .rooms
@@ -139,8 +156,8 @@ impl Agent {
         Ok(room.map_err(Unsaved::from)?)
     }
 
-    /// Saves a pod. Its place and room are given back with the result.
-    async fn write_into<'a>(
+    /// Writes the checkpoint. What it holds is given back with the result: the end of the pod needs it, too.
+    async fn write<'a>(
         &'a self,
         source: &Source,
         key: &Key,
@@ -163,11 +180,11 @@ impl Agent {
         let pod = self.cluster.pod(&source.namespace, &source.pod).await?;
         source.check_same(pod.as_ref())?;
         let size = self.store.size(&staged)?;
-        if size > saving.needed {
-            // What the runtime tells does not count all files. What is staged is on the disk already.
+        if size > saving.needed.kept {
+            // What the runtime tells does not count all files.
             drop(saving.room);
-            saving.room = self.take_room(source, key, size)?;
-            saving.needed = size;
+            saving.needed.kept = size;
+            saving.room = self.take_room(source, key, saving.needed, size)?;
         }
         let manifest = manifest(source, contents)?;
         // It reads all bytes, and waits for the disk.
@@ -195,7 +212,7 @@ impl Agent {
     }
 
     /// Ends a pod that is saved. When that fails it is tried again: the checkpoint is complete, and the pod may have ended.
-    async fn end(&self, source: &Source, key: &Key) -> Result<(), Failure> {
+    async fn end(&self, source: &Source, key: &Key, _held: Saving<'_>) -> Result<(), Failure> {
         let staged = self.store.stage(key)?;
         let ended = self.runsc.end(&source.sandbox, staged.path()).await;
         ended.map_err(Failure::NotEnded)?;

@@ -110,9 +110,8 @@ pub(crate) fn sandbox(pod: &Pod, records: &Records) -> Option<String> {
         .flat_map(|status| &status.container_statuses);
     let ids = statuses
         .flatten()
-        .filter_map(|status| status.container_id.as_deref());
+        .filter_map(|status| Some(container_id(status.container_id.as_deref()?)));
     let ours = |id: &str| {
-        let id = id.strip_prefix("containerd://").unwrap_or(id);
         let sandbox = records.container(id).ok()?.sandbox;
         let record = records.sandbox(&sandbox).ok()?;
         let known = (Some(&record.namespace), Some(&record.pod));
@@ -133,6 +132,11 @@ fn debugger(pod: &Pod) -> Option<String> {
     running.map(|one| one.name.clone())
 }
 
+/// The id that containerd, and so its runtime, knows a container by.
+fn container_id(reported: &str) -> &str {
+    reported.strip_prefix("containerd://").unwrap_or(reported)
+}
+
 /// Name, id and image of each container, if all of them run.
 fn running_containers(pod: &Pod) -> Option<Vec<(String, String, String)>> {
     let status = pod.status.as_ref()?;
@@ -146,8 +150,7 @@ fn running_containers(pod: &Pod) -> Option<Vec<(String, String, String)>> {
         .flatten()
         .map(|container| {
             container.state.as_ref()?.running.as_ref()?;
-            let id = container.container_id.as_deref()?;
-            let id = id.strip_prefix("containerd://").unwrap_or(id).to_owned();
+            let id = container_id(container.container_id.as_deref()?).to_owned();
             Some((container.name.clone(), id, container.image_id.clone()))
         })
         .collect();
