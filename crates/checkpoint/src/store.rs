@@ -1,25 +1,29 @@
 //! The directory of a node's checkpoints.
 //!
 //! ```text
-//! <store>/<namespace>/<key>/manifest.json    what the other files are, with their digests
+//! <store>/<namespace>/<key>/manifest.json    the other files, with their digests
 //! <store>/<namespace>/<key>/…                the memory and the files of the pod
-//! <store>/.new/<key>/                        a checkpoint that is being written
-//! <store>/.old/<key>/                        one that is being deleted
+//! <store>/.new/<key>/                        a checkpoint while it is written
+//! <store>/.old/<key>/                        a checkpoint while it is deleted
 //! ```
 //!
-//! A checkpoint gets its name when all of it is on disk, so no part of one is ever visible. Only root may look into the
-//! store, and symbolic links in it are not followed.
+//! A checkpoint gets its name when all of its files are on disk, so readers never see an incomplete one. Only root may read
+//! the store. Symbolic links in it are not followed.
+
+mod staged;
 
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat_with};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 use crate::digest::Digested;
 use crate::id::{CheckpointId, Key};
-use crate::manifest::{Manifest, Refusal, SavedFile};
+use crate::manifest::{Manifest, Refusal};
+
+pub use self::staged::Staged;
 
 const MANIFEST: &str = "manifest.json";
 const NEW: &str = ".new";
@@ -30,24 +34,24 @@ const LARGEST_MANIFEST: u64 = 1 << 20;
 /// Why a checkpoint cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// There is none of that id, for this namespace.
+    /// The namespace has no checkpoint with this id.
     #[error("there is no such checkpoint in this namespace on this node")]
     Missing,
-    /// It is not what its id was made of.
+    /// Its contents do not match its id.
     #[error("it was changed after it was saved ({0}): delete it, and save the pod again")]
     Changed(String),
-    /// It does not fit.
+    /// The pod or the node does not match the checkpoint.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The name of a namespace has the form of no such name.
+    /// Not the name of a namespace.
     #[error("{0:?} is not the name of a namespace")]
     Namespace(String),
     /// The disk is full, or fails.
     #[error("{what}: {error}")]
     Disk {
-        /// What failed.
+        /// The file or directory.
         what: String,
-        /// How.
+        /// The error.
         error: io::Error,
     },
 }
@@ -67,14 +71,6 @@ pub struct Store {
     root: PathBuf,
 }
 
-/// A checkpoint that is being written.
-#[derive(Debug)]
-pub struct Staged<'a> {
-    store: &'a Store,
-    key: Key,
-    path: PathBuf,
-}
-
 impl Store {
     /// The store in a directory, which need not exist to be read from.
     #[must_use]
@@ -82,7 +78,7 @@ impl Store {
         Self { root: root.into() }
     }
 
-    /// Makes the directories, closes them to other users, and deletes what a former process left in transit.
+    /// Creates the directories, closes them to other users, and deletes incomplete checkpoints of an earlier process.
     ///
     /// # Errors
     /// When the disk fails.
@@ -117,7 +113,7 @@ impl Store {
         Ok(self.root.join(checked(namespace)?).join(key.as_str()))
     }
 
-    /// Begins to write a checkpoint. What was written of it before is gone.
+    /// Begins to write a checkpoint, and deletes an earlier attempt.
     ///
     /// # Errors
     /// When the disk fails.
@@ -135,7 +131,7 @@ impl Store {
         })
     }
 
-    /// Takes over what [`Staged::keep`] left.
+    /// Takes over the files that [`Staged::keep`] left.
     #[must_use]
     pub fn staged(&self, key: &Key, path: PathBuf) -> Staged<'_> {
         Staged {
@@ -199,7 +195,7 @@ impl Store {
     /// The manifest of a checkpoint.
     ///
     /// # Errors
-    /// When there is no such checkpoint, or its manifest is not the one that the id was made of.
+    /// When there is no such checkpoint, or its manifest does not match the id.
     pub fn manifest(&self, namespace: &str, id: &CheckpointId) -> Result<Manifest, StoreError> {
         let bytes = self.read_manifest(namespace, id.key())?;
         if !id.is_of(&bytes) {
@@ -208,8 +204,8 @@ impl Store {
         Ok(Manifest::parse(&bytes)?)
     }
 
-    /// Checks that the files of a checkpoint are those of its manifest. Files that are `known` and have not changed
-    /// since are not read again. Returns what is known now.
+    /// Checks the files of a checkpoint against its manifest. A file that is `known` and has not changed since is not
+    /// read again. Returns the digests of all files.
     ///
     /// # Errors
     /// When a file is missing or different, or cannot be read.
@@ -245,7 +241,7 @@ impl Store {
     /// Deletes a checkpoint: hides it at once, then frees its bytes. One that is gone is no error.
     ///
     /// # Errors
-    /// When a file stays.
+    /// When a file cannot be deleted.
     pub fn remove(&self, namespace: &str, key: &Key) -> Result<(), StoreError> {
         let old = self.root.join(OLD).join(key.as_str());
         let failed = |error| StoreError::disk(old.display(), error);
@@ -291,7 +287,7 @@ impl Store {
         Ok(found)
     }
 
-    /// The bytes that what is staged takes on disk.
+    /// The size of a staged checkpoint on disk, in bytes.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -300,10 +296,10 @@ impl Store {
         size_of(path).map_err(|error| StoreError::disk(path.display(), error))
     }
 
-    /// The bytes that the file system has left.
+    /// The free space of the file system, in bytes.
     ///
     /// # Errors
-    /// When it does not tell.
+    /// When the file system does not answer.
     pub fn free(&self) -> Result<u64, StoreError> {
         let told = rustix::fs::statvfs(&self.root);
         let told = told.map_err(|error| StoreError::disk(self.root.display(), error.into()))?;
@@ -311,57 +307,7 @@ impl Store {
     }
 }
 
-impl Staged<'_> {
-    /// The directory to write into.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Leaves what was written where it is, for [`Store::staged`].
-    #[must_use]
-    pub fn keep(mut self) -> PathBuf {
-        std::mem::take(&mut self.path)
-    }
-
-    /// Reads the files, writes the manifest, and gives the checkpoint its name when all is on disk.
-    ///
-    /// # Errors
-    /// When the disk is full or fails: nothing is visible then, and what was written is deleted.
-    pub fn publish(self, mut manifest: Manifest) -> Result<CheckpointId, StoreError> {
-        let place = self.store.place(&manifest.namespace, &self.key)?;
-        let failed = |error| StoreError::disk(self.path.display(), error);
-        manifest.files = read_files(&self.path, "").map_err(failed)?;
-        manifest.files.sort_by(|a, b| a.name.cmp(&b.name));
-        let bytes = manifest
-            .to_bytes()
-            .map_err(|error| failed(io::Error::other(error)))?;
-        write_closed(&self.path.join(MANIFEST), &bytes).map_err(failed)?;
-        sync(&self.path).map_err(failed)?;
-        let parent = place.parent().unwrap_or(&self.store.root);
-        make_directory(parent)
-            .and_then(|()| sync(&self.store.root))
-            .and_then(|()| {
-                // One that is there is not replaced: it may be in use.
-                renameat_with(CWD, &self.path, CWD, &place, RenameFlags::NOREPLACE)
-                    .map_err(io::Error::from)
-            })
-            .and_then(|()| sync(parent))
-            .map_err(failed)?;
-        Ok(CheckpointId::new(self.key.clone(), &bytes))
-    }
-}
-
-impl Drop for Staged<'_> {
-    fn drop(&mut self) {
-        // It was published or handed on, or it is of no use to anybody. The next start deletes what stays.
-        if !self.path.as_os_str().is_empty() {
-            let _ = fs::remove_dir_all(&self.path);
-        }
-    }
-}
-
-/// The name of a namespace, which leads nowhere else.
+/// Checks the name of a namespace, so that it is a single component of a path.
 fn checked(namespace: &str) -> Result<&str, StoreError> {
     let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     if namespace.is_empty() || namespace.len() > 63 || !namespace.bytes().all(plain) {
@@ -378,42 +324,6 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn write_closed(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::options().write(true).create_new(true).open(path)?;
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-/// The files of a directory, and of the directories in it, which are on disk then and closed to other users.
-fn read_files(directory: &Path, prefix: &str) -> io::Result<Vec<SavedFile>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-        let kind = entry.file_type()?;
-        if kind.is_dir() && prefix.is_empty() {
-            files.extend(read_files(&entry.path(), &format!("{name}/"))?);
-            sync(&entry.path())?;
-        } else if kind.is_file() {
-            let file = File::open(entry.path())?;
-            file.set_permissions(Permissions::from_mode(0o600))?;
-            file.sync_all()?;
-            let read = Digested::read(&file)?;
-            files.push(SavedFile {
-                name,
-                size: read.size,
-                digest: read.digest,
-            });
-        } else {
-            return Err(io::Error::other(format!(
-                "{name} is neither file nor directory"
-            )));
-        }
-    }
-    Ok(files)
-}
-
 fn directories(of: &Path) -> Result<Vec<(String, PathBuf)>, StoreError> {
     let failed = |error| StoreError::disk(of.display(), error);
     let mut found = Vec::new();
@@ -427,7 +337,7 @@ fn directories(of: &Path) -> Result<Vec<(String, PathBuf)>, StoreError> {
     Ok(found)
 }
 
-/// The bytes that a directory takes on disk.
+/// The size of a directory on disk, in bytes.
 fn size_of(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(directory)? {

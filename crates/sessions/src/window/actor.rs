@@ -1,14 +1,14 @@
 //! The task of a window: it owns the shell.
 
+mod cancel;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use shoal_core::ports::inside::{
-    CommandControl, CommandOutput, InsideError, RunningCommand, SandboxCommand,
-};
+use shoal_core::ports::inside::{CommandControl, CommandOutput, InsideError, RunningCommand};
 use shoal_core::ports::sessions::ExecEnd;
 use shoal_core::session::life::WINDOW_IDLE;
 use tokio::sync::mpsc::{self, OwnedPermit};
@@ -22,57 +22,12 @@ use super::{Exec, Place, Request, State, typed};
 /// How long a shell may take to start: it reads the user's settings.
 const START: Duration = Duration::from_secs(20);
 
-/// What is done about a command that is cancelled, and how long after what was done before, in milliseconds. It begins with
-/// an interrupt and ends when the shell answers.
-///
-/// The shell is asked again and again, because an interrupt throws away what was typed around it, and a program may read
-/// it. Later questions wait longer: the answer to an earlier one is not taken.
-const CANCELLING: &[(u64, Step)] = &[
-    (30, Step::Ask),
-    (100, Step::Ask),
-    (300, Step::Ask),
-    (900, Step::KillPrograms),
-    (100, Step::Ask),
-    (400, Step::Ask),
-    (1600, Step::Ask),
-    (3000, Step::KillShell),
-];
-
-/// How long killing may take.
-const KILLING: Duration = Duration::from_secs(5);
-
-/// The key that interrupts.
-const INTERRUPT: &[u8] = b"\x03";
-
-/// Kills the processes of the session of shell `$1`, but for the shell and the process groups that follow.
-const KILL: &str = r#"
-shell=$1; shift; kept=" $shell $* "
-for stat in /proc/[0-9]*/stat; do
-    read -r line 2>/dev/null <"$stat" || continue
-    set -- ${line##*) }
-    [ "$4" = "$shell" ] || continue
-    case $kept in *" $3 "*) ;; *) kill -9 "-$3" 2>/dev/null ;; esac
-done
-:
-"#;
-
-/// What is done about a command that is cancelled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// The shell is asked whether it is at its prompt.
-    Ask,
-    /// The programs of the command are killed.
-    KillPrograms,
-    /// The shell is killed too.
-    KillShell,
-}
-
-/// What is waited for.
+/// An event with a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// The start of the shell.
     Start,
-    /// The next of the steps of [`CANCELLING`].
+    /// This step of a cancellation.
     Cancelling(usize),
 }
 
@@ -84,19 +39,19 @@ pub(super) struct Actor {
     shell: Shell,
     scrollback: Arc<Scrollback>,
     state: watch::Sender<State>,
-    /// The command that is typed, that runs, or that is cancelled.
+    /// The command that is typed, running or cancelled.
     exec: Option<Exec>,
     /// Room for output of the command.
     room: Option<OwnedPermit<Bytes>>,
-    /// The command that waits for the end of the other.
+    /// The next command, which waits for the end of `exec`.
     next: Option<Exec>,
-    /// Whether a person has typed since the shell was known to be at its prompt.
+    /// Whether a person has typed since the shell was last seen at its prompt.
     touched: bool,
-    /// What is waited for, and until when.
+    /// The expected event and its deadline.
     wait: Option<(Wait, Instant)>,
-    /// What programs cannot guess, so that their output is not taken for a mark.
+    /// Part of the ids of marks. Programs cannot guess it, so they cannot print marks.
     secret: u64,
-    /// How many questions and commands were typed.
+    /// Number of questions and commands so far.
     count: u64,
 }
 
@@ -128,7 +83,7 @@ impl Actor {
         }
     }
 
-    /// Runs until the window closes: it was not used, its shell or machine has ended, or nobody has it any more.
+    /// Runs until the window closes: it is idle, its shell or machine ends, or its last handle is dropped.
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
         self.greet().await;
         while self.turn(&mut requests).await {}
@@ -136,7 +91,7 @@ impl Actor {
         for exec in [self.exec.take(), self.next.take()].into_iter().flatten() {
             exec.ends(ExecEnd::Lost("the window has closed".to_owned()));
         }
-        // It may have ended by itself.
+        // The shell may have exited.
         let _ = self.control.kill().await;
         self.state.send_modify(|state| {
             state.closed = true;
@@ -144,7 +99,7 @@ impl Actor {
         });
     }
 
-    /// Waits for what comes next, and does it.
+    /// Handles the next event.
     async fn turn(&mut self, requests: &mut mpsc::Receiver<Request>) -> Stays {
         let hears = match &self.exec {
             Some(exec) => self.room.is_some() || exec.output.is_closed(),
@@ -194,12 +149,12 @@ impl Actor {
                 self.touched = true;
                 self.write(bytes).await;
             }
-            // A shell that has ended has no size; its end is heard.
+            // A shell that has exited has no size. Its exit is handled as output.
             Request::Resize(size) => drop(self.control.resize(size).await),
         }
     }
 
-    /// Takes output of the shell, or its end.
+    /// Handles output of the shell, or its exit.
     async fn output(&mut self, output: Option<Result<CommandOutput, InsideError>>) -> Stays {
         match output {
             Some(Ok(CommandOutput::Stdout(bytes) | CommandOutput::Stderr(bytes))) => {
@@ -243,7 +198,7 @@ impl Actor {
             room.send(output.freeze());
         }
         if let Some(end) = end {
-            // Only then the shell is known to be at its prompt.
+            // The end of a cancelled command shows that the shell is at its prompt.
             self.touched &= end != ExecEnd::Cancelled;
             self.ended(end);
         } else if started {
@@ -258,7 +213,7 @@ impl Actor {
         }
     }
 
-    /// Types the command that waits.
+    /// Types the next command.
     async fn begin(&mut self) {
         let Some(exec) = self.next.take() else {
             return;
@@ -273,78 +228,22 @@ impl Actor {
         self.write(line.into()).await;
     }
 
-    /// Interrupts what runs, and asks whether the shell is at its prompt.
-    ///
-    /// In the moment in which bash starts a program, an interrupt may end bash: it goes back to its prompt, and the
-    /// program takes the terminal. The next command gets another shell then.
-    async fn interrupt(&mut self) {
-        let id = self.id();
-        self.shell.cancelling(id);
-        self.write(Bytes::from_static(INTERRUPT)).await;
-        self.wait_for_step(0);
-        // Nobody waits for the output of a command that is cancelled.
-        self.room = None;
-    }
-
-    fn wait_for_step(&mut self, number: usize) {
-        let step = CANCELLING.get(number);
-        self.wait = step.map(|(millis, _)| {
-            let wait = Wait::Cancelling(number);
-            (wait, Instant::now() + Duration::from_millis(*millis))
-        });
-    }
-
-    async fn ask(&mut self) {
-        let id = self.id();
-        let line = typed::ready(&id);
-        self.shell.cancelling(id);
-        self.write(line.into()).await;
-    }
-
-    /// What was waited for has not come.
+    /// Handles a missed deadline.
     async fn overdue(&mut self) -> Stays {
         match self.wait.take() {
             Some((Wait::Start, _)) => {
                 self.lost(
-                    "its shell does not start: look at the settings of bash in the home directory",
+                    "the shell does not start: check the settings of bash in the home directory",
                 );
                 return false;
             }
-            Some((Wait::Cancelling(number), _)) => {
-                match CANCELLING[number].1 {
-                    Step::Ask => self.ask().await,
-                    Step::KillPrograms => self.kill_programs().await,
-                    // Its end is heard.
-                    Step::KillShell => drop(self.control.kill().await),
-                }
-                self.wait_for_step(number + 1);
-            }
+            Some((Wait::Cancelling(number), _)) => self.cancel(number).await,
             None => {}
         }
         true
     }
 
-    /// Kills what runs in the foreground.
-    async fn kill_programs(&mut self) {
-        let Some(shell) = self.shell.process else {
-            return;
-        };
-        let jobs = self.shell.jobs.iter().map(u32::to_string);
-        let args = [
-            "-c".to_owned(),
-            KILL.to_owned(),
-            "sh".to_owned(),
-            shell.to_string(),
-        ];
-        let command =
-            SandboxCommand::new("/bin/sh", args.into_iter().chain(jobs)).with_timeout(KILLING);
-        match self.place.client.run(command).await {
-            Ok(mut killing) => while killing.output.next().await.is_some() {},
-            Err(error) => tracing::debug!(%error, "the programs of a window cannot be killed"),
-        }
-    }
-
-    /// The shell has ended. A command that waits gets another.
+    /// Starts another shell if a command waits.
     async fn reopen(&mut self) -> Stays {
         if self.next.is_none() {
             return false;
@@ -372,11 +271,11 @@ impl Actor {
     }
 
     async fn write(&mut self, bytes: Bytes) {
-        // A shell that has ended is heard of.
+        // The exit of the shell is handled as output.
         let _ = self.control.input(bytes).await;
     }
 
-    /// The present command has ended.
+    /// Ends the current command.
     fn ended(&mut self, end: ExecEnd) {
         self.wait = None;
         self.room = None;
@@ -387,7 +286,7 @@ impl Actor {
         }
     }
 
-    /// All commands end with the window, for this reason.
+    /// Ends all commands with the window, and says why.
     fn lost(&mut self, why: &str) {
         for exec in [self.exec.take(), self.next.take()].into_iter().flatten() {
             exec.ends(ExecEnd::Lost(why.to_owned()));
@@ -405,7 +304,7 @@ impl Actor {
     }
 }
 
-/// Room for one piece of output; none when nobody reads it, or nothing runs.
+/// Room for one piece of output; `None` when the reader has gone or no command runs.
 async fn room(sender: Option<mpsc::Sender<Bytes>>) -> Option<OwnedPermit<Bytes>> {
     sender?.reserve_owned().await.ok()
 }

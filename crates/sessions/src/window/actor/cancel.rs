@@ -1,0 +1,118 @@
+//! Cancelling a command: an interrupt, questions to the shell, and killing in the end.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use shoal_core::ports::inside::SandboxCommand;
+use tokio::time::Instant;
+
+use super::{Actor, Wait};
+use crate::window::typed;
+
+/// The steps after the interrupt, each with its delay after the step before, in milliseconds. They end when the shell
+/// answers.
+///
+/// The question is repeated, because an interrupt discards input that was typed around it, and because a program may read
+/// the question. The delays grow: the answer to an earlier question is ignored.
+const CANCELLING: &[(u64, Step)] = &[
+    (30, Step::Ask),
+    (100, Step::Ask),
+    (300, Step::Ask),
+    (900, Step::KillPrograms),
+    (100, Step::Ask),
+    (400, Step::Ask),
+    (1600, Step::Ask),
+    (3000, Step::KillShell),
+];
+
+/// Timeout of the script that kills programs.
+const KILLING: Duration = Duration::from_secs(5);
+
+/// The key that interrupts.
+const INTERRUPT: &[u8] = b"\x03";
+
+/// Kills the processes of the session of shell `$1`, except the shell and the process groups in the other arguments.
+const KILL: &str = r#"
+shell=$1; shift; kept=" $shell $* "
+for stat in /proc/[0-9]*/stat; do
+    read -r line 2>/dev/null <"$stat" || continue
+    set -- ${line##*) }
+    [ "$4" = "$shell" ] || continue
+    case $kept in *" $3 "*) ;; *) kill -9 "-$3" 2>/dev/null ;; esac
+done
+:
+"#;
+
+/// A step of a cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Ask the shell whether it is at its prompt.
+    Ask,
+    /// Kill the programs of the command.
+    KillPrograms,
+    /// Kill the shell.
+    KillShell,
+}
+
+impl Actor {
+    /// Interrupts the command, and then asks whether the shell is at its prompt.
+    ///
+    /// An interrupt may end bash at the moment when it starts a program: bash returns to its prompt while the program
+    /// takes the terminal. The next command gets a new shell then.
+    pub(super) async fn interrupt(&mut self) {
+        let id = self.id();
+        self.shell.cancelling(id);
+        self.write(Bytes::from_static(INTERRUPT)).await;
+        self.wait_for_step(0);
+        // The output of a cancelled command is discarded.
+        self.room = None;
+    }
+
+    /// Takes one of the steps of [`CANCELLING`].
+    pub(super) async fn cancel(&mut self, number: usize) {
+        match CANCELLING.get(number).map(|(_, step)| step) {
+            Some(Step::Ask) => self.ask().await,
+            Some(Step::KillPrograms) => self.kill_programs().await,
+            // The actor sees the exit of the shell.
+            Some(Step::KillShell) => drop(self.control.kill().await),
+            None => {}
+        }
+        self.wait_for_step(number + 1);
+    }
+
+    fn wait_for_step(&mut self, number: usize) {
+        let step = CANCELLING.get(number);
+        self.wait = step.map(|(millis, _)| {
+            let wait = Wait::Cancelling(number);
+            (wait, Instant::now() + Duration::from_millis(*millis))
+        });
+    }
+
+    async fn ask(&mut self) {
+        let id = self.id();
+        let line = typed::ready(&id);
+        self.shell.cancelling(id);
+        self.write(line.into()).await;
+    }
+
+    /// Kills the programs in the foreground.
+    async fn kill_programs(&mut self) {
+        let Some(shell) = self.shell.process else {
+            return;
+        };
+        let jobs = self.shell.jobs.iter().map(u32::to_string);
+        let args = [
+            "-c".to_owned(),
+            KILL.to_owned(),
+            "sh".to_owned(),
+            shell.to_string(),
+        ];
+        let command =
+            SandboxCommand::new("/bin/sh", args.into_iter().chain(jobs)).with_timeout(KILLING);
+        match self.place.client.run(command).await {
+            Ok(mut killing) => while killing.output.next().await.is_some() {},
+            Err(error) => tracing::debug!(%error, "cannot kill the programs of a window"),
+        }
+    }
+}
