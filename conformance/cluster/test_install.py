@@ -176,7 +176,8 @@ def test_an_upgrade_of_the_chart_keeps_sandboxes(imported, installed, tmp_path):
     # The new operator works: a member that goes is replaced, and nothing else has changed.
     name = next(name for name in before if name.startswith("kept-"))
     cluster.kubectl("delete", "sandboxes.agents.kruise.io", name, "--timeout=60s", timeout=90)
-    wait_until(lambda: len(pods_of_sandboxes(cluster)) == 3 and full(), 90, "a full pool")
+    replaced = lambda: len(pods := pods_of_sandboxes(cluster)) == 3 and name not in pods  # noqa: E731
+    wait_until(lambda: replaced() and full(), 90, "a full pool")
     after = pods_of_sandboxes(cluster)
     assert {name: uid for name, uid in before.items() if name in after} == {key: uid for key, uid in before.items() if key != name}
     cluster.kubectl("delete", "sandboxsets.agents.kruise.io", "kept", "--timeout=60s", timeout=90)

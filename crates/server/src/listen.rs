@@ -266,16 +266,27 @@ async fn serve_http<T, S>(
         .enable_connect_protocol();
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = ending.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => break ended,
+            () = ending.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                break connection.await;
+            }
+            () = phase.idle_too_long(IDLE, crowding) => {}
         }
-        () = phase.idle_too_long(IDLE, crowding) => {
+        // A request that has arrived by now is answered. The runtime looks at its sockets before it
+        // resumes a task that yields.
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => break ended,
+            () = tokio::task::yield_now() => {}
+        }
+        if phase.is_idle() {
             connection.as_mut().graceful_shutdown();
             let farewell = tokio::time::timeout(FAREWELL, connection).await;
-            farewell.unwrap_or(Ok(()))
+            break farewell.unwrap_or(Ok(()));
         }
     };
     // Broken connections are normal.

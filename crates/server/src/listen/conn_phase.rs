@@ -71,6 +71,12 @@ impl ConnPhase {
         self.get() == Phase::AwaitsRequest
     }
 
+    /// Whether no request runs or has begun to arrive.
+    pub(super) fn is_idle(&self) -> bool {
+        let phases = self.0.lock();
+        phases.idle_since().is_some() && phases.phase != Phase::ReadsHead
+    }
+
     pub(super) fn head_begins(&self) {
         let mut phases = self.0.lock();
         if phases.phase == Phase::AwaitsRequest {

@@ -16,6 +16,11 @@ use super::*;
 
 /// A server that refuses every request by its head.
 fn refusing() -> DuplexStream {
+    refusing_when(Arc::default())
+}
+
+/// The same, with other clients that wait for a connection when `crowding` is notified.
+fn refusing_when(crowding: Arc<Notify>) -> DuplexStream {
     let (client, server) = duplex(64 << 10);
     let phase = ConnPhase::default();
     let service = tracking_phase(phase.clone(), async |request| {
@@ -27,7 +32,7 @@ fn refusing() -> DuplexStream {
     tokio::spawn(async move {
         let ending = CancellationToken::new();
         let server = HeadTimeout::new(server, HEADER_TIMEOUT, phase.clone(), None);
-        serve_http(server, phase, service, ending, &Notify::new()).await;
+        serve_http(server, phase, service, ending, &crowding).await;
     });
     client
 }
@@ -65,6 +70,30 @@ async fn the_rest_of_an_unread_body_is_no_new_head() {
     let closed = async { client.read_u8().await.unwrap_err() };
     let closed = timeout(HEADER_TIMEOUT * 2, closed).await;
     assert_eq!(closed.unwrap().kind(), io::ErrorKind::UnexpectedEof);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_arrives_just_before_the_idle_timeout_is_answered() {
+    let crowding = Arc::<Notify>::default();
+    let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    for part in [request.len(), 10].repeat(20) {
+        let mut client = refusing_when(crowding.clone());
+        client.write_all(request).await.unwrap();
+        answer(&mut client).await;
+        sleep(CROWDED_TIMEOUT * 2).await;
+        crowding.notify_waiters();
+        client.write_all(&request[..part]).await.unwrap();
+        tokio::task::yield_now().await;
+        client.write_all(&request[part..]).await.unwrap();
+        answer(&mut client).await;
+        // Without a request, it is closed.
+        sleep(CROWDED_TIMEOUT * 2).await;
+        crowding.notify_waiters();
+        assert_eq!(
+            client.read_u8().await.unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
+    }
 }
 
 /// The preface of HTTP/2 and an empty SETTINGS frame.
