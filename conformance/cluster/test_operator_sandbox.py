@@ -145,6 +145,27 @@ def test_a_sandbox_of_v1alpha1_behaves_as_in_its_time(operator, cluster):
     assert cluster.get(BETA, "old")["spec"]["operatingMode"] == "Suspended"
 
 
+def test_the_volume_of_another_is_not_used(operator, cluster):
+    """A pod that used it would also keep it from being removed: the garbage collector waits for its last user."""
+    cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "former"}})
+    former = {"apiVersion": "v1", "kind": "ConfigMap", "name": "former", "uid": cluster.get("configmap", "former")["metadata"]["uid"]}
+    volume = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+    cluster.apply({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": volume,
+        "metadata": {"name": "data-next", "ownerReferences": [{**former, "controller": True}]},
+    })
+    cluster.apply(sandbox("next", volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": volume}]))
+    seen = wait_for_reason(cluster, BETA, "next", "ReconcilerError")
+    assert "is owned by ConfigMap/former" in condition(seen)["message"]
+    assert missing(cluster, "pod", "next")
+    cluster.kubectl("delete", "pvc", "data-next", "--timeout=60s")
+    cluster.kubectl("annotate", BETA, "next", "example.com/try=again")
+    # It is not scheduled: the cluster has no volumes.
+    wait_until(lambda: not missing(cluster, "pod", "next"), 60, "the pod")
+    assert cluster.get("pvc", "data-next")["metadata"]["ownerReferences"][0]["kind"] == "Sandbox"
+    cluster.kubectl("delete", BETA, "next", "--timeout=60s")
+
+
 def test_volume_claim_templates_are_immutable(operator, cluster):
     claim = {"metadata": {"name": "d"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
     cluster.apply(sandbox("fixed", volumeClaimTemplates=[claim]))

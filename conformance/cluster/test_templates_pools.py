@@ -8,7 +8,7 @@ import time
 
 import pytest
 from e2b import Sandbox
-from e2b.exceptions import SandboxException
+from e2b.exceptions import SandboxException, SandboxUnreachableException
 
 from ..installation import wait_until
 from . import manifests
@@ -168,6 +168,9 @@ def test_the_startup_command_runs_again_after_a_resume_and_in_a_replaced_pod(rep
     def looked():
         try:
             return sandbox.commands.run("cat /tmp/started; wc -l < /tmp/runs").stdout
+        except SandboxUnreachableException:
+            # The replica has not seen the address of the next pod yet.
+            return None
         except SandboxException as busy:
             assert "changing its state: try again" in str(busy)
             return None

@@ -242,13 +242,13 @@ mod tests {
         lower: Vec<PathBuf>,
     }
 
+    /// What the name of the directory begins with: characters that need escaping.
+    const ESCAPED: &str = "a b,c:d\\e";
+
     /// `layers` layers, each with a file named after its number, in a directory that needs
     /// escaping.
     fn fixture(layers: usize) -> Fixture {
-        let directory = tempfile::Builder::new()
-            .prefix("a b,c:d\\e")
-            .tempdir()
-            .unwrap();
+        let directory = tempfile::Builder::new().prefix(ESCAPED).tempdir().unwrap();
         let lower: Vec<PathBuf> = (0..layers)
             .map(|n| directory.path().join(format!("layer{n}")))
             .collect();
@@ -299,7 +299,7 @@ mod tests {
 
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let here = fixture.directory.path().file_name().unwrap();
-        let here = here.to_str().unwrap().rsplit_once('e').unwrap().1;
+        let here = here.to_str().unwrap().strip_prefix(ESCAPED).unwrap();
         let ours = mounts.lines().find(|line| line.contains(here)).unwrap();
         let options = ours.split(' ').nth(3).unwrap();
         let is_told = options.contains(here);

@@ -19,7 +19,7 @@ impl SandboxController {
         if let Err(failure) = self.volume_claims(wanted).await {
             failures.push(failure);
         }
-        let (pod, failure) = self.pod(wanted).await;
+        let (pod, failure) = self.pod(wanted, failures.is_empty()).await;
         failures.extend(failure);
         let service = if matches!(pod, PodState::Several(_)) {
             // The sandbox is broken: its service stays as it is.
@@ -85,7 +85,9 @@ impl SandboxController {
         Ok(())
     }
 
-    async fn pod(&self, wanted: &Wanted<'_>) -> (PodState, Option<Failure>) {
+    /// Without its volume claims no pod is created: it would see the volume of a former sandbox of the same
+    /// name, and its use would keep that volume for ever.
+    async fn pod(&self, wanted: &Wanted<'_>, has_claims: bool) -> (PodState, Option<Failure>) {
         let owned = self.pods.owned_by(wanted.uid);
         let mut named = match self.named_pod(wanted, &owned).await {
             Ok(named) => named,
@@ -117,6 +119,7 @@ impl SandboxController {
                         Err(error) => (PodState::Owned(pod), Err(error.into())),
                     }
                 }
+                pod::Plan::Create(_) if !has_claims => (PodState::Absent, Ok(())),
                 pod::Plan::Create(manifest) => {
                     match self.cluster.create(wanted.namespace, &manifest).await {
                         Ok(created) => self.tracked(wanted, self.pods.learn(created), &owned).await,
