@@ -109,20 +109,29 @@ NATIVE_BY_ID = [
 #: Routes that answer every team with its own data.
 NATIVE_OWN = [
     ("POST", "/sandbox/metrics", {"names": ["{id}"]}), ("GET", "/events", None), ("GET", "/sandbox", None),
-    ("GET", "/ratelimit", None), ("GET", "/status", None),
+    ("GET", "/ratelimit", None), ("GET", "/status", None), ("GET", "/sessions", None),
+]
+#: Routes of a session, which belongs to its team.
+NATIVE_BY_SESSION = [
+    ("GET", "/sessions/{id}", None), ("PATCH", "/sessions/{id}", {"persist": True}), ("DELETE", "/sessions/{id}", None),
+    ("POST", "/sessions/{id}/exec", {"command": "id"}), ("POST", "/sessions/{id}/reset", {}),
+    ("POST", "/sessions/{id}/windows/{window}/cancel", None), ("GET", "/sessions/{id}/windows/{window}/ws", None),
 ]
 #: Routes that create something for any team.
-NATIVE_MAKES = [("POST", "/sandbox", {"template": SMALL}), ("POST", "/templates/base/build", {"force": False})]
+NATIVE_MAKES = [
+    ("POST", "/sandbox", {"template": SMALL}), ("POST", "/templates/base/build", {"force": False}), ("POST", "/sessions", {}),
+]
 #: Routes to ports, each with a request for something that does not exist.
 DOORS = ["/sandbox/{id}/", "/sandbox/{id}/?port=49983", "/sandboxes/router/{id}/8080/", "/sandboxes/router/{id}/49983/envs"]
 
 UNKNOWN = "i" + "z" * 20
+UNKNOWN_SESSION = "s" + "z" * 20
 NO_BUILD = "00000000-0000-4000-8000-000000000000"
 
 
 def all_routes():
     native = [(method, NATIVE_PREFIX + path, body) for method, path, body, *_ in NATIVE + NATIVE_OWN + NATIVE_MAKES]
-    return native + of_a_sandbox() + [
+    return native + of_a_sandbox() + of_a_session() + [
         (method, prefix + path, body)
         for prefix in PREFIXES for method, path, body in OTHER + of_a_build("base", NO_BUILD)
     ]
@@ -139,6 +148,10 @@ def of_a_sandbox():
     return [(method, NATIVE_PREFIX + path, body) for method, path, body in NATIVE_BY_ID] + [
         (method, prefix + path, body) for prefix in PREFIXES for method, path, body in BY_ID
     ]
+
+
+def of_a_session():
+    return [(method, NATIVE_PREFIX + path.replace("{window}", "main"), body) for method, path, body in NATIVE_BY_SESSION]
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +185,7 @@ def test_every_route_of_the_program_is_in_the_lists():
         for path in re.findall(r'\.route\(\s*"(/[^"]*)"', text):
             routes.add(path.replace("{alias}", "base").replace("{template}", "{id}").replace("{tag}", "default"))
     listed = {path.split("?")[0] for _, path, _ in BY_ID + OTHER}
-    listed |= {path.split("?")[0] for _, path, *_ in NATIVE + NATIVE_BY_ID + NATIVE_OWN + NATIVE_MAKES}
+    listed |= {path.split("?")[0] for _, path, *_ in NATIVE + NATIVE_BY_ID + NATIVE_BY_SESSION + NATIVE_OWN + NATIVE_MAKES}
     listed |= {path.replace("/templates/base", "/templates/{id}") for path in listed}
     listed |= {
         path.replace("{template}", "{id}").replace("0" * 64, "{hash}") for _, path, _ in OF_A_BUILD
@@ -224,6 +237,20 @@ def test_another_teams_sandbox_is_not_found(server, ours, theirs):
         assert ours.sandbox_id not in str(theirs.get(listing)[1])
     assert ours.is_running() and ours.files.read("mine.txt") == "mine"
     assert ours.get_info().lifecycle is not None
+
+
+def test_another_teams_session_is_not_found(server, theirs):
+    mine = Call(server).post(NATIVE_PREFIX + "/sessions", {"metadata": {"purpose": "secret"}})[1]["data"]["id"]
+    for method, path, body in of_a_session():
+        foreign = theirs(method, path.format(id=mine), body)
+        missing = theirs(method, path.format(id=UNKNOWN_SESSION), body)
+        assert foreign[0] == missing[0] == 404, (method, path, foreign)
+        same = [str(one[1]).replace(mine, "X").replace(UNKNOWN_SESSION, "X") for one in (foreign, missing)]
+        assert same[0] == same[1], "an answer must not tell whether it exists"
+    assert mine not in str(theirs.get(NATIVE_PREFIX + "/sessions")[1])
+    status, seen = Call(server).get(f"{NATIVE_PREFIX}/sessions/{mine}")
+    assert status == 200 and seen["data"]["persist"] is False and "sandboxId" not in seen["data"], seen
+    assert Call(server).delete(f"{NATIVE_PREFIX}/sessions/{mine}")[0] == 200
 
 
 def test_admin_routes_require_an_admin_key(server, theirs):

@@ -4,6 +4,7 @@
 //! of E2B's SDKs reads it instead of the status line.
 
 mod of_ports;
+mod of_sessions;
 mod wording;
 
 use axum::Json;

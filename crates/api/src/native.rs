@@ -22,6 +22,7 @@ mod pool;
 mod progress;
 mod resize;
 mod sandboxes;
+mod sessions;
 mod snapshots;
 mod status;
 mod teams;
@@ -72,6 +73,20 @@ pub(crate) fn routes() -> Routes {
         .route("/events", get(observe::events))
         .route("/terminal/sandbox/{id}", post(terminal::run))
         .route("/terminal/sandbox/{id}/ws", any(terminal::open))
+        .route("/sessions", get(sessions::list).post(sessions::create))
+        .route(
+            "/sessions/{id}",
+            get(sessions::get)
+                .patch(sessions::change)
+                .delete(sessions::remove),
+        )
+        .route("/sessions/{id}/exec", post(sessions::run))
+        .route("/sessions/{id}/reset", post(sessions::reset))
+        .route(
+            "/sessions/{id}/windows/{window}/cancel",
+            post(sessions::cancel),
+        )
+        .route("/sessions/{id}/windows/{window}/ws", any(terminal::attach))
         .route("/ratelimit", get(limits::get))
         .route("/teams", get(teams::list))
         .route("/teams/{name}/limits", put(teams::limit))

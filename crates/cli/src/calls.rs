@@ -125,6 +125,13 @@ impl Connection {
         self.delete(&format!("{PREFIX}{path}")).await
     }
 
+    /// Calls Shoal's own API and expects no answer but success.
+    pub(crate) async fn native_post(&self, path: &str) -> Result<(), Failure> {
+        let path = format!("{PREFIX}{path}");
+        self.bytes(Method::POST, &path, None).await?;
+        Ok(())
+    }
+
     /// Calls Shoal's own API and hands over each line of the answer as it comes.
     pub(crate) async fn native_lines<T: DeserializeOwned>(
         &self,

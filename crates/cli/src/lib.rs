@@ -17,6 +17,7 @@
 mod calls;
 mod cluster;
 mod completions;
+mod confirm;
 mod connection;
 pub mod dockerfile;
 mod failure;
@@ -30,6 +31,7 @@ mod parse;
 mod pool;
 mod progress;
 mod sandbox;
+mod session;
 mod shortcuts;
 mod snapshot;
 mod stdin;
@@ -50,6 +52,8 @@ pub use shortcuts::{expand, explain};
 pub enum ClientCommand {
     /// Create, list, use and kill sandboxes.
     Sandbox(sandbox::SandboxArgs),
+    /// Create, list and use sessions: terminal windows whose machine comes and goes.
+    Session(session::SessionArgs),
     /// Create, list, remove, export and import snapshots.
     Snapshot(snapshot::SnapshotArgs),
     /// Create, list and remove API keys.
@@ -83,6 +87,7 @@ pub fn run(command: ClientCommand) -> ExitCode {
     let outcome = runtime.block_on(async {
         match command {
             ClientCommand::Sandbox(args) => sandbox::run(args).await,
+            ClientCommand::Session(args) => session::run(args).await,
             ClientCommand::Snapshot(args) => snapshot::run(args).await,
             ClientCommand::Key(args) => key::run(args).await,
             ClientCommand::Team(args) => team::run(args).await,

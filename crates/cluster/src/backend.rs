@@ -14,6 +14,7 @@ use shoal_core::clock::Clock;
 use shoal_core::ports::Ports;
 use shoal_core::ports::access::KeyError;
 use shoal_core::ports::installation::InstallationLimits;
+use shoal_core::ports::sessions::NoSessions;
 use shoal_core::routes::RouteTable;
 use shoal_crds::kruise::{Sandbox, SandboxSet};
 use shoal_tasks::Tasks;
@@ -268,6 +269,7 @@ fn assemble(
             keys: watches.keys.clone(),
             sandboxes: watches.sandboxes.clone(),
         }),
+        sessions: Arc::new(NoSessions),
         telemetry: Arc::new(Telemetry(sandboxes)),
         images: elsewhere,
         installation: Arc::new(installation),

@@ -29,6 +29,7 @@ use self::installation::{Installation, InstalledImages};
 use self::observe::Telemetry;
 use self::pools::Pools;
 use self::sandboxes::Sandboxes;
+use self::sessions::Sessions;
 use self::snapshots::Snapshots;
 use self::templates::Templates;
 use crate::clock::Clock;
@@ -56,6 +57,8 @@ pub struct Ports {
     pub keys: Arc<dyn Keys>,
     /// Teams and their limits.
     pub teams: Arc<dyn Teams>,
+    /// Sessions.
+    pub sessions: Arc<dyn Sessions>,
     /// Logs, metrics, events and use.
     pub telemetry: Arc<dyn Telemetry>,
     /// Images.

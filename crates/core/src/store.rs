@@ -10,6 +10,7 @@ mod images;
 mod keys;
 mod pools;
 mod sandboxes;
+mod sessions;
 mod snapshots;
 mod teams;
 mod templates;
@@ -25,6 +26,7 @@ pub use self::images::PrivateImageStore;
 pub use self::keys::KeyStore;
 pub use self::pools::PoolStore;
 pub use self::sandboxes::SandboxStore;
+pub use self::sessions::SessionStore;
 pub use self::snapshots::SnapshotStore;
 pub use self::teams::TeamStore;
 pub use self::templates::TemplateStore;
@@ -88,6 +90,7 @@ pub trait Store:
     + PrivateImageStore
     + TeamStore
     + KeyStore
+    + SessionStore
 {
 }
 
@@ -102,5 +105,6 @@ impl<T> Store for T where
         + PrivateImageStore
         + TeamStore
         + KeyStore
+        + SessionStore
 {
 }

@@ -12,6 +12,7 @@ mod templates;
 use std::sync::Arc;
 
 use shoal_core::ports::Ports;
+use shoal_core::ports::sessions::NoSessions;
 
 use crate::engine::Engine;
 
@@ -31,6 +32,8 @@ impl Engine {
             pools: engine.clone(),
             keys: engine.clone(),
             teams: engine.clone(),
+            // They stand on these ports, so whoever serves them puts them in.
+            sessions: Arc::new(NoSessions),
             telemetry: engine.clone(),
             images: engine.clone(),
             clock: engine.shared.clock.clone(),

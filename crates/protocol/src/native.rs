@@ -6,6 +6,7 @@
 mod catalogue;
 mod pool;
 mod sandbox;
+mod session;
 mod status;
 mod team;
 
@@ -23,6 +24,10 @@ pub use self::sandbox::{
     AskMetrics, CallLimit, Event, FileEntry, Items, LONGEST, NewSandbox, OpenShare, RanCommand,
     RateLimits, ResumeSandbox, RunCommand, Sandbox, SandboxLogs, SandboxUse, Share,
     TIMEOUT_SECONDS,
+};
+pub use self::session::{
+    ChangeSession, NewSession, ResetSession, Session, SessionCommand, SessionMachine,
+    SessionOutput, SessionReset, SessionWindow,
 };
 pub use self::status::{Runtime, Status, Totals};
 pub use self::team::{NewTeamLimits, Team};

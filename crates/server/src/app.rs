@@ -10,6 +10,7 @@ use shoal_core::driver::{Driver, Isolation};
 use shoal_core::ports::Ports;
 use shoal_core::resources::Mib;
 use shoal_core::routes::RouteTable;
+use shoal_core::store::SessionStore;
 use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
 };
@@ -17,6 +18,7 @@ use shoal_gateway::{Gateway, GatewayConfig};
 use shoal_images::{ImageStore, SandboxLayers, StoreConfig};
 use shoal_node::NetworkConfig;
 use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
+use shoal_sessions::{SessionParts, SessionService};
 use shoal_tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -97,9 +99,10 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let Listeners { listener, metrics } = listeners;
     let shares = Shares::of(descriptors::raise(), config.limits.sandboxes);
+    let store = Arc::new(SqliteStore::open(&config.data.join("shoal.db"))?);
     let engine = Engine::open(EngineParts {
         config: engine_config(config)?,
-        store: Arc::new(SqliteStore::open(&config.data.join("shoal.db"))?),
+        store: store.clone(),
         drivers: vec![Arc::new(driver.clone())],
         images: images.clone(),
         guest: Arc::new(EnvdGuest),
@@ -121,8 +124,9 @@ async fn serve(
     }
     let stopping = CancellationToken::new();
     let routes = Arc::new(engine.routes());
-    let dispatch = dispatch(config, engine.ports(), routes, &shares, &audit, &stopping);
     let mut tasks = Tasks::default();
+    let ports = with_sessions(engine.ports(), store, &mut tasks).await?;
+    let dispatch = dispatch(config, ports, routes, &shares, &audit, &stopping);
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
     tasks.spawn("memory", memory::give_back());
@@ -157,6 +161,26 @@ async fn serve(
     // Flushes the last events.
     tokio::task::spawn_blocking(move || audit.end()).await?;
     ended
+}
+
+/// The ports, with sessions that stand on them.
+async fn with_sessions(
+    ports: Ports,
+    store: Arc<dyn SessionStore>,
+    tasks: &mut Tasks,
+) -> anyhow::Result<Ports> {
+    let sessions = SessionService::open(SessionParts {
+        sandboxes: ports.sandboxes.clone(),
+        access: ports.access.clone(),
+        store,
+        clock: ports.clock.clone(),
+    })
+    .await?;
+    tasks.spawn("sessions", sessions.clone().end_unused());
+    Ok(Ports {
+        sessions: Arc::new(sessions),
+        ..ports
+    })
 }
 
 /// The gateway and the API of a backend.

@@ -144,6 +144,11 @@ impl Window {
         self.state.borrow().clone()
     }
 
+    /// Whether both are handles of one window.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.requests.same_channel(&other.requests)
+    }
+
     /// Runs a command, in place of the one that runs. Returns none when the window has closed.
     pub async fn exec(&self, command: &str) -> Option<ExecStream> {
         let (output, pieces) = mpsc::channel(PIECES);

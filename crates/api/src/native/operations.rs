@@ -19,6 +19,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     let all = [
         of_sandboxes(),
         of_insides(),
+        super::sessions::operations(),
         of_observation(),
         of_templates(),
         of_installation(),

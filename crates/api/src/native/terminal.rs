@@ -19,7 +19,8 @@ use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
-pub(super) use self::socket::open;
+pub(super) use self::messages::Decoder;
+pub(super) use self::socket::{attach, open};
 
 /// The maximum and default duration of a command line, in seconds. The response must arrive while
 /// its client still waits.

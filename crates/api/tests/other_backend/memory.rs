@@ -16,6 +16,7 @@ use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxReques
 use shoal_core::ports::inside::{SandboxAccess, SandboxClient};
 use shoal_core::ports::list::{ListFilter, Page};
 use shoal_core::ports::sandboxes::{Connected, Resize, SandboxError, Sandboxes, TimeoutTooLong};
+use shoal_core::ports::sessions::NoSessions;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::Contents;
 use shoal_core::store::StoreError;
@@ -60,6 +61,7 @@ impl Memory {
             catalogue: unused.clone(),
             pools: unused.clone(),
             teams: unused.clone(),
+            sessions: Arc::new(NoSessions),
             telemetry: unused.clone(),
             images: unused.clone(),
             installation: unused,

@@ -1,12 +1,11 @@
 //! `shoal sandbox kill`.
 
-use std::io::{self, BufRead, IsTerminal, Write};
-
 use clap::Args;
 use serde_json::json;
 
 use super::list;
 use crate::calls::encode;
+use crate::confirm::confirm;
 use crate::connection::Connection;
 use crate::failure::{Failure, Kind};
 use crate::{output, parse};
@@ -43,7 +42,9 @@ impl KillArgs {
             self.ids
         };
         if some && !self.yes && !ids.is_empty() {
-            confirm(ids.len())?;
+            let count = ids.len();
+            let what = if count == 1 { "sandbox" } else { "sandboxes" };
+            confirm(&format!("Kill {count} {what}?"), "nothing was killed")?;
         }
         let mut killed = Vec::new();
         let mut code = 0;
@@ -82,25 +83,5 @@ impl KillArgs {
             output::json(&json!({"killed": killed}))?;
         }
         Ok(code)
-    }
-}
-
-fn confirm(count: usize) -> Result<(), Failure> {
-    if !io::stdin().is_terminal() {
-        return Err(Failure::usage(
-            "cannot ask for confirmation without a terminal: pass --yes",
-        ));
-    }
-    let what = if count == 1 { "sandbox" } else { "sandboxes" };
-    eprint!("Kill {count} {what}? [y/N] ");
-    io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .map_err(|error| Failure::other(format!("cannot read the answer: {error}")))?;
-    match answer.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Ok(()),
-        _ => Err(Failure::new(Kind::Interrupted, "nothing was killed")),
     }
 }

@@ -1,14 +1,21 @@
-//! Sessions: the terminal windows of one.
+//! Sessions, their machines and their terminal windows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
 
 use crate::BoxFuture;
-use crate::ports::NoEntropy;
+use crate::auth::Principal;
+use crate::clock::Timestamp;
+use crate::ports::create::CreateError;
 use crate::ports::inside::{InsideError, TerminalSize};
-use crate::session::WindowName;
+use crate::ports::sandboxes::SandboxError;
+use crate::ports::{NoEntropy, NotServed};
+use crate::session::machine::{MachineError, MachineParameters};
+use crate::session::{SessionId, SessionRecord, WindowName};
+use crate::store::StoreError;
 
 /// Output of a command in a window, or its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,16 +65,306 @@ pub trait WindowControl: Send + Sync {
     fn resize(&self, size: TerminalSize) -> BoxFuture<'_, Result<(), SessionError>>;
 }
 
+/// A session to make.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewSession {
+    /// The user's labels.
+    pub metadata: BTreeMap<String, String>,
+    /// What machine it gets.
+    pub machine: MachineParameters,
+    /// Whether its machine is kept for a day instead of an hour.
+    pub persist: bool,
+}
+
+/// Changes of a session; absent values stay.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SessionChange {
+    /// The user's labels.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Whether its machine is kept for a day instead of an hour.
+    pub persist: Option<bool>,
+}
+
+/// A session, and what its machine does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionView {
+    /// Its record.
+    pub record: SessionRecord,
+    /// The open windows.
+    pub windows: Vec<WindowView>,
+    /// When its machine ends unless it is used; none while a command runs, and without a machine.
+    pub ends_at: Option<Timestamp>,
+}
+
+/// An open window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WindowView {
+    /// Its name.
+    pub name: WindowName,
+    /// The command that runs in it.
+    pub running: Option<String>,
+    /// When it was last used.
+    pub active: Timestamp,
+}
+
+/// The question before a reset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResetQuestion {
+    /// What confirms the reset.
+    pub token: String,
+    /// Until when it does.
+    pub until: Timestamp,
+}
+
+/// What a request for a reset did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reset {
+    /// Nothing yet: it has to be confirmed.
+    Asked(ResetQuestion),
+    /// The machine has ended; whether there was one.
+    Done(bool),
+}
+
 /// Why an operation on a session was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
+    /// No such session exists, or it belongs to another team.
+    #[error("session {0} was not found")]
+    NotFound(String),
     /// No such window is open.
     #[error("window {0} is not open")]
     NoWindow(WindowName),
+    /// The session has its maximum of windows.
+    #[error("the session has {0} windows open: close one, or use one of them")]
+    TooManyWindows(usize),
+    /// The team has its maximum of sessions.
+    #[error("your team has {0} sessions: delete some")]
+    TooMany(usize),
+    /// The labels are too long together.
+    #[error("the labels have more than {0} bytes: keep large values in files")]
+    Metadata(usize),
+    /// The command is empty, too long, or contains a NUL.
+    #[error("give a command line of at most 1 MiB, without NUL")]
+    InvalidCommand,
+    /// The token does not confirm a reset.
+    #[error("the token does not confirm a reset: ask again without one")]
+    NotConfirmed,
+    /// The session is being deleted.
+    #[error("session {0} is being deleted")]
+    Ending(SessionId),
+    /// The parameters of its machine do not go together.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// Its machine cannot be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// The operation on its machine failed.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     /// The daemon inside the machine fails.
     #[error(transparent)]
     Inside(#[from] InsideError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
+}
+
+/// The sessions of all teams. Those of other teams are not found.
+pub trait Sessions: Send + Sync {
+    /// Makes a session. It has no machine yet.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    fn create<'a>(
+        &'a self,
+        principal: &'a Principal,
+        new: NewSession,
+    ) -> BoxFuture<'a, Result<SessionView, SessionError>>;
+
+    /// The sessions of the team, the newest first.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    fn list<'a>(
+        &'a self,
+        principal: &'a Principal,
+    ) -> BoxFuture<'a, Result<Vec<SessionView>, SessionError>>;
+
+    /// One session.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    fn get<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<SessionView, SessionError>>;
+
+    /// Changes a session.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    fn change<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+        change: SessionChange,
+    ) -> BoxFuture<'a, Result<SessionView, SessionError>>;
+
+    /// Deletes a session, its machine and everything that is kept of it.
+    ///
+    /// # Errors
+    /// See [`SessionError`]; then it can be deleted again.
+    fn delete<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<(), SessionError>>;
+
+    /// Runs a command in a window, in place of the one that runs there. Starts the machine and opens the window when there
+    /// is none. The command continues when nobody listens.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    fn exec<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+        window: &'a WindowName,
+        command: &'a str,
+    ) -> BoxFuture<'a, Result<ExecStream, SessionError>>;
+
+    /// Cancels the command of a window. Returns once the command is being ended.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    fn cancel<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+        window: &'a WindowName,
+    ) -> BoxFuture<'a, Result<(), SessionError>>;
+
+    /// Attaches a terminal to a window, from this offset of its output on. Starts the machine and opens the window when
+    /// there is none.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    fn attach<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+        window: &'a WindowName,
+        since: u64,
+    ) -> BoxFuture<'a, Result<Attached, SessionError>>;
+
+    /// Ends the machine at once, when `token` confirms it. Without a token it returns the question.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    fn reset<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+        token: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Reset, SessionError>>;
+}
+
+/// The sessions of a backend that has none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoSessions;
+
+impl NoSessions {
+    fn refused<T>() -> Result<T, SessionError> {
+        Err(SessionError::NotServed(NotServed {
+            what: "sessions",
+            instead: "use a server on one machine, or sandboxes",
+        }))
+    }
+}
+
+impl Sessions for NoSessions {
+    fn create<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: NewSession,
+    ) -> BoxFuture<'a, Result<SessionView, SessionError>> {
+        Box::pin(async { Self::refused() })
+    }
+
+    fn list<'a>(
+        &'a self,
+        _: &'a Principal,
+    ) -> BoxFuture<'a, Result<Vec<SessionView>, SessionError>> {
+        Box::pin(async { Self::refused() })
+    }
+
+    fn get<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<SessionView, SessionError>> {
+        Box::pin(async { Self::refused() })
+    }
+
+    fn change<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a str,
+        _: SessionChange,
+    ) -> BoxFuture<'a, Result<SessionView, SessionError>> {
+        Box::pin(async { Self::refused() })
+    }
+
+    fn delete<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<(), SessionError>> {
+        Box::pin(async { Self::refused() })
+    }
+
+    fn exec<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a str,
+        _: &'a WindowName,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<ExecStream, SessionError>> {
+        Box::pin(async { Self::refused() })
+    }
+
+    fn cancel<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a str,
+        _: &'a WindowName,
+    ) -> BoxFuture<'a, Result<(), SessionError>> {
+        Box::pin(async { Self::refused() })
+    }
+
+    fn attach<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a str,
+        _: &'a WindowName,
+        _: u64,
+    ) -> BoxFuture<'a, Result<Attached, SessionError>> {
+        Box::pin(async { Self::refused() })
+    }
+
+    fn reset<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a str,
+        _: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Reset, SessionError>> {
+        Box::pin(async { Self::refused() })
+    }
 }

@@ -6,7 +6,7 @@ use shoal_core::store::StoreError;
 use super::store_error;
 
 /// The version that is written.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 /// One step a version, never changed once released.
 const STEPS: [&str; VERSION as usize] = [
@@ -72,6 +72,9 @@ const STEPS: [&str; VERSION as usize] = [
     ",
     "
     ALTER TABLE teams ADD COLUMN limits TEXT;
+    ",
+    "
+    CREATE TABLE sessions (id TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT;
     ",
 ];
 

@@ -53,13 +53,13 @@ pub(super) fn size(cols: Option<u16>, rows: Option<u16>) -> TerminalSize {
 
 /// Decodes bytes as text, with characters that are split between chunks.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub(in crate::native) struct Decoder {
     begun: Vec<u8>,
 }
 
 impl Decoder {
     /// Decodes a chunk; an incomplete character is kept for the next one.
-    pub(super) fn decode(&mut self, bytes: &[u8]) -> String {
+    pub(in crate::native) fn decode(&mut self, bytes: &[u8]) -> String {
         self.begun.extend_from_slice(bytes);
         let whole = self.begun.len() - begun_character(&self.begun);
         let rest = self.begun.split_off(whole);

@@ -17,12 +17,15 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, Stream, StreamExt};
 use http::header::ORIGIN;
 use http::{HeaderMap, StatusCode, Uri};
+use shoal_core::BoxFuture;
 use shoal_core::auth::Principal;
 use shoal_core::ports::inside::{
-    CommandControl, CommandOutput, RunningCommand, SandboxClient, SandboxCommand,
+    CommandControl, CommandOutput, InsideError, RunningCommand, SandboxCommand, TerminalSize,
 };
+use shoal_core::ports::sessions::{SessionError, WindowControl};
 use tokio::time::{Instant, interval_at, timeout};
 
+use super::super::sessions::window_name;
 use super::messages::{ClientMessage, Decoder, ServerMessage, size};
 use crate::auth::KeyLifetime;
 use crate::backend::Backend;
@@ -65,15 +68,87 @@ pub(in crate::native) async fn open(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let (permit, _) = backend.sandboxes.find(&principal, &id).await?;
-    check_origin(&headers, &uri)?;
+    let upgrade = accepted(&headers, &uri, upgrade)?;
+    let inside = backend.access.open(&permit, None).await?;
+    let start = async move |size| {
+        let mut command = SandboxCommand::new("/bin/sh", ["-c", SHELL]);
+        command.terminal = Some(size);
+        command.env.insert(TERM.0.to_owned(), TERM.1.to_owned());
+        inside.run(command).await.map_err(|error| error.to_string())
+    };
+    Ok(upgrade.on_upgrade(async move |socket| serve(socket, start, lifetime).await))
+}
+
+/// `GET /sessions/{id}/windows/{window}/ws`: attaches to a window of a session. Closing it detaches.
+pub(in crate::native) async fn attach(
+    State(backend): State<Backend>,
+    Extension(principal): Extension<Principal>,
+    Extension(lifetime): Extension<KeyLifetime>,
+    Path((id, window)): Path<(String, String)>,
+    headers: HeaderMap,
+    uri: Uri,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    backend.sessions.get(&principal, &id).await?;
+    let window = window_name("the window", &window)?;
+    let upgrade = accepted(&headers, &uri, upgrade)?;
+    let attached = backend.sessions.attach(&principal, &id, &window, 0).await?;
+    let start = async move |size| {
+        let resized = attached.control.resize(size).await;
+        resized.map_err(|error| error.to_string())?;
+        let output = attached
+            .output
+            .map(|bytes| Ok(CommandOutput::Stdout(bytes)));
+        Ok(RunningCommand {
+            output: output.boxed(),
+            control: Arc::new(Detaches(attached.control)),
+        })
+    };
+    Ok(upgrade.on_upgrade(async move |socket| serve(socket, start, lifetime).await))
+}
+
+/// A WebSocket that this page may open.
+fn accepted(
+    headers: &HeaderMap,
+    uri: &Uri,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<WebSocketUpgrade, ApiError> {
+    check_origin(headers, uri)?;
     let upgrade =
         upgrade.map_err(|refused| ApiError::new(refused.status(), refused.body_text()))?;
-    let inside = backend.access.open(&permit, None).await?;
     Ok(upgrade
         .protocols([PROTOCOL])
         .max_message_size(MESSAGE_MAX)
-        .max_frame_size(MESSAGE_MAX)
-        .on_upgrade(async move |socket| serve(socket, inside, lifetime).await))
+        .max_frame_size(MESSAGE_MAX))
+}
+
+/// Controls a window, which stays when its terminal goes.
+struct Detaches(Arc<dyn WindowControl>);
+
+impl CommandControl for Detaches {
+    fn input(&self, bytes: Bytes) -> BoxFuture<'_, Result<(), InsideError>> {
+        Box::pin(async { self.0.input(bytes).await.map_err(closed) })
+    }
+
+    fn close_input(&self) -> BoxFuture<'_, Result<(), InsideError>> {
+        Box::pin(async {
+            Err(InsideError::Invalid(
+                "a window has no end of input".to_owned(),
+            ))
+        })
+    }
+
+    fn resize(&self, size: TerminalSize) -> BoxFuture<'_, Result<(), InsideError>> {
+        Box::pin(async move { self.0.resize(size).await.map_err(closed) })
+    }
+
+    fn kill(&self) -> BoxFuture<'_, Result<(), InsideError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn closed(error: SessionError) -> InsideError {
+    InsideError::NotFound(error.to_string())
 }
 
 /// A page of another origin must not open a terminal with the browser's credentials.
@@ -92,9 +167,12 @@ fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
     }
 }
 
-async fn serve(socket: WebSocket, inside: Arc<dyn SandboxClient>, lifetime: KeyLifetime) {
+async fn serve<S>(socket: WebSocket, start: S, lifetime: KeyLifetime)
+where
+    S: AsyncFnOnce(TerminalSize) -> Result<RunningCommand, String>,
+{
     let (mut sender, mut receiver) = socket.split();
-    let served = match begin(&mut receiver, inside.as_ref(), &lifetime).await {
+    let served = match begin(&mut receiver, start, &lifetime).await {
         Ok(Some(process)) => talk(&mut sender, &mut receiver, process, &lifetime).await,
         Ok(None) => Ok(()),
         Err(error) => send(&mut sender, &ServerMessage::Error { error }).await,
@@ -106,11 +184,14 @@ async fn serve(socket: WebSocket, inside: Arc<dyn SandboxClient>, lifetime: KeyL
 }
 
 /// Waits for the first message and starts the shell; `None` if the client disconnects.
-async fn begin(
+async fn begin<S>(
     receiver: &mut Receiver,
-    inside: &dyn SandboxClient,
+    start: S,
     lifetime: &KeyLifetime,
-) -> Result<Option<RunningCommand>, String> {
+) -> Result<Option<RunningCommand>, String>
+where
+    S: AsyncFnOnce(TerminalSize) -> Result<RunningCommand, String>,
+{
     let first = tokio::select! {
         biased;
         () = lifetime.ended() => return Err(KEY_DELETED.to_owned()),
@@ -122,11 +203,7 @@ async fn begin(
         Ok(Some(ClientMessage::Close) | None) => return Ok(None),
         _ => return Err("the first message must be init".to_owned()),
     };
-    let mut command = SandboxCommand::new("/bin/sh", ["-c", SHELL]);
-    command.terminal = Some(size);
-    command.env.insert(TERM.0.to_owned(), TERM.1.to_owned());
-    let started = inside.run(command).await;
-    started.map(Some).map_err(|error| error.to_string())
+    start(size).await.map(Some)
 }
 
 /// The client's first message; `None` if it disconnects. Control frames may come first.

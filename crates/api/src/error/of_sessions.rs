@@ -1,0 +1,30 @@
+//! The answers to errors of sessions.
+
+use http::StatusCode;
+use shoal_core::ports::sessions::SessionError;
+
+use super::ApiError;
+
+impl From<SessionError> for ApiError {
+    fn from(error: SessionError) -> Self {
+        let message = error.to_string();
+        match error {
+            SessionError::NotFound(_) | SessionError::NoWindow(_) => Self::not_found(message),
+            SessionError::TooManyWindows(_) | SessionError::TooMany(_) => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, message)
+            }
+            SessionError::InvalidCommand => Self::invalid(format_args!("`command`: {message}")),
+            SessionError::NotConfirmed | SessionError::Ending(_) => {
+                Self::new(StatusCode::CONFLICT, message)
+            }
+            SessionError::Metadata(_) => Self::invalid(format_args!("`metadata`: {message}")),
+            SessionError::Machine(_) => Self::invalid(format_args!("`machine`: {message}")),
+            SessionError::Create(create) => create.into(),
+            SessionError::Sandbox(sandbox) => sandbox.into(),
+            SessionError::Inside(inside) => inside.into(),
+            SessionError::Store(store) => store.into(),
+            SessionError::Entropy(_) => Self::internal(message),
+            SessionError::NotServed(absent) => absent.into(),
+        }
+    }
+}

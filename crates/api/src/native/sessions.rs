@@ -1,0 +1,110 @@
+//! Sessions: a machine that comes with the first command, and terminal windows in it.
+
+mod exec;
+#[cfg(test)]
+mod operations;
+mod view;
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use shoal_core::auth::Principal;
+use shoal_core::ports::sessions::{NewSession, Reset, SessionChange};
+use shoal_protocol::native as wire;
+
+use self::view::parameters;
+use super::answer::Answer;
+use crate::audit;
+use crate::backend::Backend;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+
+#[cfg(test)]
+pub(super) use self::operations::operations;
+
+pub(super) use self::exec::{cancel, run, window_name};
+
+/// `POST /sessions`.
+pub(super) async fn create(
+    State(backend): State<Backend>,
+    Extension(principal): Extension<Principal>,
+    body: JsonBody<wire::NewSession>,
+) -> Result<Answer<wire::Session>, ApiError> {
+    let asked = body.value;
+    let new = NewSession {
+        machine: parameters(&asked.machine),
+        metadata: asked.metadata,
+        persist: asked.persist,
+    };
+    let view = backend.sessions.create(&principal, new).await?;
+    audit::target(&view.record.id);
+    Ok(Answer::created(view::session(view)))
+}
+
+/// `GET /sessions`.
+pub(super) async fn list(
+    State(backend): State<Backend>,
+    Extension(principal): Extension<Principal>,
+) -> Result<Answer<Vec<wire::Session>>, ApiError> {
+    let views = backend.sessions.list(&principal).await?;
+    Ok(Answer::ok(views.into_iter().map(view::session).collect()))
+}
+
+/// `GET /sessions/{id}`.
+pub(super) async fn get(
+    State(backend): State<Backend>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Result<Answer<wire::Session>, ApiError> {
+    let view = backend.sessions.get(&principal, &id).await?;
+    Ok(Answer::ok(view::session(view)))
+}
+
+/// `PATCH /sessions/{id}`.
+pub(super) async fn change(
+    State(backend): State<Backend>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<wire::ChangeSession>,
+) -> Result<Answer<wire::Session>, ApiError> {
+    let wire::ChangeSession { metadata, persist } = body.value;
+    let change = SessionChange { metadata, persist };
+    let view = backend.sessions.change(&principal, &id, change).await?;
+    Ok(Answer::ok(view::session(view)))
+}
+
+/// `DELETE /sessions/{id}`.
+pub(super) async fn remove(
+    State(backend): State<Backend>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Result<Answer<()>, ApiError> {
+    backend.sessions.delete(&principal, &id).await?;
+    Ok(Answer::ok(()))
+}
+
+/// `POST /sessions/{id}/reset`: asks first, and ends the machine when the token of the question comes back.
+pub(super) async fn reset(
+    State(backend): State<Backend>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<wire::ResetSession>,
+) -> Result<Answer<wire::SessionReset>, ApiError> {
+    let token = body.value.token;
+    let reset = backend.sessions.reset(&principal, &id, token.as_deref());
+    Ok(match reset.await? {
+        Reset::Asked(question) => Answer(
+            StatusCode::ACCEPTED,
+            wire::SessionReset {
+                done: false,
+                token: Some(question.token),
+                until: Some(question.until.to_string()),
+            },
+        ),
+        Reset::Done(_) => Answer::ok(wire::SessionReset {
+            done: true,
+            token: None,
+            until: None,
+        }),
+    })
+}

@@ -1,0 +1,109 @@
+//! The operations of sessions in the OpenAPI document.
+
+use shoal_protocol::native as wire;
+
+use crate::openapi::operation::{CREATE, Dialect, Group, Operation};
+
+const GROUP: Group = Group(Dialect::Native, "Native: sessions");
+
+/// All of them, in the order of the document.
+pub(in crate::native) fn operations() -> Vec<Operation> {
+    vec![
+        GROUP
+            .op("POST", "/sessions", "createSession", "Make a session")
+            .about("It has no machine until its first command.")
+            .body::<wire::NewSession>()
+            .answers::<wire::Session>(201)
+            .fails(&[400, 429, 501, 507]),
+        GROUP
+            .op(
+                "GET",
+                "/sessions",
+                "listSessions",
+                "List sessions, newest first",
+            )
+            .about("Sessions of the key's team.")
+            .lists::<wire::Session>(&[])
+            .fails(&[501]),
+        GROUP
+            .op("GET", "/sessions/{id}", "getSession", "Show a session")
+            .answers::<wire::Session>(200)
+            .fails(&[404, 501]),
+        GROUP
+            .op(
+                "PATCH",
+                "/sessions/{id}",
+                "changeSession",
+                "Change a session",
+            )
+            .about("Absent fields keep their values.")
+            .body::<wire::ChangeSession>()
+            .answers::<wire::Session>(200)
+            .fails(&[400, 404, 501, 507]),
+        GROUP
+            .op(
+                "DELETE",
+                "/sessions/{id}",
+                "deleteSession",
+                "Delete a session with everything in it",
+            )
+            .answers::<()>(200)
+            .fails(CREATE)
+            .fails(&[501]),
+        GROUP
+            .op(
+                "POST",
+                "/sessions/{id}/exec",
+                "runInSession",
+                "Run a command in a window",
+            )
+            .about(
+                "In place of the command that runs there. Starts the machine and opens the window when there is none. \
+                 Answers with a line of JSON for each piece of output, and a last one for the end. The command \
+                 continues when its client goes.",
+            )
+            .required_body::<wire::SessionCommand>()
+            .lines::<wire::SessionOutput>()
+            .fails(CREATE)
+            .fails(&[501]),
+        GROUP
+            .op(
+                "POST",
+                "/sessions/{id}/reset",
+                "resetSession",
+                "End the machine of a session",
+            )
+            .about(
+                "Without a token, nothing ends: the answer has the status 202 and the token that confirms it. With the \
+                 token, the machine ends at once. The session stays.",
+            )
+            .body::<wire::ResetSession>()
+            .answers::<wire::SessionReset>(200)
+            .answers::<wire::SessionReset>(202)
+            .fails(CREATE)
+            .fails(&[501]),
+        GROUP
+            .op(
+                "POST",
+                "/sessions/{id}/windows/{window}/cancel",
+                "cancelInSession",
+                "Cancel the command of a window",
+            )
+            .answers::<()>(200)
+            .fails(&[400, 404, 501]),
+        GROUP
+            .op(
+                "GET",
+                "/sessions/{id}/windows/{window}/ws",
+                "attachToSession",
+                "Attach a terminal to a window over a WebSocket",
+            )
+            .about(
+                "Starts the machine and opens the window when there is none, and repeats what is kept of the window's \
+                 output. The messages are those of `/terminal/sandbox/{id}/ws`. Closing it detaches: the window stays.",
+            )
+            .empty(101)
+            .fails(CREATE)
+            .fails(&[405, 426, 501]),
+    ]
+}

@@ -1,0 +1,167 @@
+//! Bodies of sessions.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine of a session. Values that are absent are those of its template.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SessionMachine {
+    /// Processors: 1 to 16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_count: Option<u32>,
+    /// Memory in GiB: 1 to 64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_gb: Option<u32>,
+    /// The model of its GPUs: A10G, A100, T4, L4 or H100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_type: Option<String>,
+    /// The number of its GPUs: 1 to 8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_count: Option<u32>,
+    /// Whether containers run inside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub privileged: bool,
+    /// The image of the container in which commands run. Needs `privileged`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub docker_image: Option<String>,
+    /// An external machine: `username@host:port`. Needs `ssh_private_key`, and excludes all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_connection: Option<String>,
+    /// The private key of the external machine. It is in no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_private_key: Option<String>,
+}
+
+/// A session to make.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NewSession {
+    /// Your labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+    /// The machine that it gets.
+    #[serde(default)]
+    pub machine: SessionMachine,
+    /// Whether its machine is kept for a day after its last command, instead of an hour.
+    #[serde(default)]
+    pub persist: bool,
+}
+
+/// Changes of a session. What is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ChangeSession {
+    /// Your labels, in place of the former.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Whether its machine is kept for a day after its last command, instead of an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persist: Option<bool>,
+}
+
+/// A session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Session {
+    /// Its id.
+    pub id: String,
+    /// Your labels.
+    pub metadata: BTreeMap<String, String>,
+    /// The machine that it gets.
+    pub machine: SessionMachine,
+    /// Whether its machine is kept for a day after its last command, instead of an hour.
+    pub persist: bool,
+    /// When it was made.
+    pub created_at: String,
+    /// When its last command ended, or its machine started, or it was made.
+    pub last_execution: String,
+    /// Its present machine; absent when it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<String>,
+    /// When its machine ends unless it is used; absent while a command runs, and without a machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<String>,
+    /// Its open windows.
+    pub windows: Vec<SessionWindow>,
+}
+
+/// An open window of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct SessionWindow {
+    /// Its name.
+    pub name: String,
+    /// The command that runs in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<String>,
+    /// When it was last used.
+    pub active_at: String,
+}
+
+/// A command for a window of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SessionCommand {
+    /// The command line.
+    pub command: String,
+    /// The window, by default `main`. It opens when it is not open. A command that runs in it is cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<String>,
+}
+
+/// A line of the answer to a command: output, and at last one of the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum SessionOutput {
+    /// Text on its terminal.
+    Output {
+        /// The text.
+        data: String,
+    },
+    /// It has exited.
+    Exit {
+        /// Its exit code.
+        code: i32,
+    },
+    /// A later command, or a request, has cancelled it.
+    Cancelled,
+    /// Its window or its machine has ended.
+    Lost {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A reset of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResetSession {
+    /// The token of the answer to a request without one. It confirms the reset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// What a request for a reset did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct SessionReset {
+    /// Whether the machine has ended. Otherwise, send the token to confirm it.
+    pub done: bool,
+    /// What confirms the reset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Until when it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
