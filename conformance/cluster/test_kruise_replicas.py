@@ -11,10 +11,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 
-import pytest
-
 from ..installation import wait_until
-from .conftest import operator_of
 from .serving import Replica, first_key
 from .test_kruise_claims import PLAIN, call, plain_set, resources
 from .test_sdk import available
@@ -81,12 +78,6 @@ def stream(replica: Replica, key: str) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection("127.0.0.1", replica.port, timeout=60)
     connection.request("GET", "/v2/sandboxes?limit=100", headers={"X-API-Key": key})
     return connection.getresponse()
-
-
-@pytest.fixture
-def operator(cluster):
-    """One that does not end when it cannot renew its lease: no kubelet would start it again here."""
-    yield from operator_of(cluster, "--leader-elect=false")
 
 
 def test_what_was_answered_holds_while_replicas_die(operator, cluster):
