@@ -98,8 +98,7 @@ def test_what_was_answered_holds_while_replicas_die(operator, cluster):
             seen = answered(users)
             wait_until(lambda seen=seen: answered(users) >= seen + BETWEEN, 120, "creates between two kills")
             if number == 4:
-                cluster.stop_api_server()
-                cluster.start_api_server()
+                cluster.restart_api_server()
                 continue
             victim, other = replicas[number % 3], replicas[(number + 1) % 3]
             begun = stream(other, key)

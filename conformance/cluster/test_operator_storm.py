@@ -91,8 +91,7 @@ def test_the_operator_outlives_a_restart_of_the_api_server(users, operators, clu
     users.churn(2)
     for _ in range(4):
         users.claim()
-    cluster.stop_api_server()
-    cluster.start_api_server()
+    cluster.restart_api_server()
     users.churn(2)
     hold(users.api, CALM_SECONDS)
 
