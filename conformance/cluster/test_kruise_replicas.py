@@ -87,7 +87,7 @@ def test_what_was_answered_holds_while_replicas_die(operator, cluster):
     key = first_key(cluster)
     cluster.apply(plain_set("chaos", 6))
     wait_until(lambda: available(cluster, "chaos") >= 6, 90, "a full pool")
-    wait_until(lambda: call(replicas[0], key, "GET", "/v2/sandboxes")[0] == 200, 30, "the key")
+    wait_until(lambda: call(replicas[0], key, "GET", "/v2/sandboxes")[0] == 200, 60, "the key")
     users = [User(replicas, key, random.Random(number)) for number in range(6)]
     stop = threading.Event()
     threads = [threading.Thread(target=user.run, args=(stop,)) for user in users]

@@ -175,9 +175,9 @@ def test_the_api_keeps_its_keys_with_its_rights(operator, cluster):
         key = first_key(cluster)
         _, made = call(first, "POST", "/api-keys", key, {"name": "another"})
         use = lambda: call(second, "GET", "/sandboxes", made["key"])  # noqa: E731
-        wait_until(lambda: use()[0] == 200, 30, "the new key")
+        wait_until(lambda: use()[0] == 200, 60, "the new key")
         assert call(second, "DELETE", f"/api-keys/{made['id']}", key)[0] == 204
-        wait_until(lambda: call(first, "GET", "/sandboxes", made["key"])[0] == 401, 30, "the end of the key")
+        wait_until(lambda: call(first, "GET", "/sandboxes", made["key"])[0] == 401, 60, "the end of the key")
     finally:
         for replica in replicas:
             replica.kill()
