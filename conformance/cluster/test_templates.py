@@ -129,7 +129,7 @@ def test_a_config_map_that_cannot_be_read_leaves_the_last_good_one(replicas, key
     ]:
         write(cluster, **keys)
         for replica in replicas:
-            wait_until(lambda replica=replica: said in str(shown(replica, key).get("lastError")), 30, said)
+            wait_until(lambda replica=replica: said in str(shown(replica, key).get("lastError")), 60, said)
             assert names(replica, key) == ["good"]
     assert create(replicas[0], key, "good")["templateID"]
     write(cluster, **{BLUEPRINT: ""})
@@ -190,7 +190,7 @@ def test_a_pause_is_a_replica_set_of_none(replicas, key, cluster):
     name = resource(cluster, made)["metadata"]["name"]
     assert call(replicas[1], key, "POST", f"{path}/pause")[0] == 204
     assert cluster.get(REPLICA_SETS, name)["spec"]["replicas"] == 0 and pods(cluster, name) == []
-    assert call(replicas[0], key, "GET", path)[1]["state"] == "paused"
+    wait_until(lambda: call(replicas[0], key, "GET", path)[1]["state"] == "paused", 60, "the other replica sees the pause")
     status, answer = call(replicas[0], key, "POST", f"{path}/connect", {"timeout": 300})
     assert status in (200, 201), answer
     assert cluster.get(REPLICA_SETS, name)["spec"]["replicas"] == 1 and len(pods(cluster, name)) == 1
