@@ -134,6 +134,22 @@ def wait_for_reason(cluster: Cluster, kind: str, name: str, reason: str, seconds
     return wait_until(seen, seconds, f"{kind}/{name}: {reason}")
 
 
+def apply_in_time(cluster: Cluster, wanted: dict, seconds: float = 60) -> None:
+    """Applies an object of a version that a webhook converts. The API server may not know the webhook's newest
+    certificate, or its pods, yet."""
+
+    def applied() -> bool:
+        try:
+            cluster.apply(wanted)
+        except AssertionError as refused:
+            if "conversion webhook" not in str(refused):
+                raise
+            return False
+        return True
+
+    wait_until(applied, seconds, "a conversion")
+
+
 def state_of(cluster: Cluster, name: str) -> str:
     """The sandboxes, pods and events with this part in their names: what a failed wait shows."""
     listed = [cluster.kubectl("get", kind, "-o", "wide").splitlines() for kind in ("sandboxes", "pods", "events")]

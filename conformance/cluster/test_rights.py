@@ -15,7 +15,7 @@ import yaml
 
 from ..installation import wait_until
 from . import manifests
-from .operator import RIGHTS, service_account, wait_for_reason
+from .operator import RIGHTS, apply_in_time, service_account, wait_for_reason
 from .router import ACCOUNT, USER, token_of
 from .serving import ACCOUNT as API_ACCOUNT
 from .serving import Replica, first_key
@@ -248,5 +248,5 @@ def test_an_old_certificate_is_replaced(operator, cluster):
     operator.start()
     assert cluster.get("secret", secret, **inside)["data"]["tls.crt"] != before
     # The API server trusts it.
-    cluster.apply(sandbox("converted", "v1alpha1"))
+    apply_in_time(cluster, sandbox("converted", "v1alpha1"))
     wait_for_reason(cluster, BETA, "converted", "DependenciesReady")
