@@ -74,10 +74,19 @@ def resources(cluster, name: str) -> dict[str, dict]:
     return {one["metadata"]["labels"][labels]: one for one in listed["items"] if labels in one["metadata"]["labels"]}
 
 
+def known_members(replica: Replica, key: str, name: str) -> int:
+    """How many members of a pool a replica could hand out."""
+    listed = call(replica, key, "GET", "/api/v1/pool")[1]["data"]
+    return sum(one["ready"] for one in listed if one["template"] == name)
+
+
 def test_replicas_that_compete_claim_each_sandbox_once(replicas, key, cluster):
     size = 24
     cluster.apply(plain_set("busy", size))
     wait_until(lambda: available(cluster, "busy") >= size, 90, "a full pool")
+    # One whose watch is behind would make a new sandbox in place of a member that it has not seen.
+    for replica in replicas:
+        wait_until(lambda replica=replica: known_members(replica, key, "busy") == size, 60, "every replica knows the pool")
     waiting = {one["metadata"]["uid"] for one in members(cluster, "busy")}
 
     def create_one(number: int) -> str:
