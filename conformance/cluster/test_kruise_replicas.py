@@ -11,6 +11,8 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 
+import pytest
+
 from ..installation import wait_until
 from .serving import Replica, first_key
 from .test_kruise_claims import PLAIN, call, plain_set, resources
@@ -80,6 +82,7 @@ def stream(replica: Replica, key: str) -> http.client.HTTPResponse:
     return connection.getresponse()
 
 
+@pytest.mark.timeout(600)
 def test_what_was_answered_holds_while_replicas_die(operator, cluster):
     replicas = [Replica(cluster, f"chaos-{number}") for number in range(3)]
     for replica in replicas:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+import pytest
+
 from ..installation import wait_until
 from .proxy import CALM, Faults
 from .test_kruise_sandboxclaim import CLAIMS, OWNER, PATIENT, claim, completed, of_claim
 from .test_kruise_set import pool, wait_until_full
 
 
+@pytest.mark.timeout(600)
 def test_nothing_is_claimed_twice_while_answers_are_lost_and_operators_die(operators, cluster, proxy):
     operator = operators("lossy", "--leader-elect=false", configuration=proxy.configuration)
     cluster.apply(pool("storm", 8))
