@@ -328,7 +328,7 @@ def test_a_limit_of_calls_has_headers(strict):
     import httpx
 
     # One connection: with one per call, a busy machine would not exceed the limit.
-    with httpx.Client(headers={"X-API-Key": strict.key}) as client:
+    with httpx.Client(headers={"X-API-Key": strict.key}, timeout=60) as client:
         first, *others = [client.get(f"{strict.url}/v2/sandboxes") for _ in range(60)]
     assert first.headers["RateLimit-Limit"] == "20"
     assert int(first.headers["RateLimit-Remaining"]) < 20

@@ -264,7 +264,7 @@ def test_ports_are_reached_by_path_with_a_key(native, box):
         assert native.key not in headers and "x-api-key" not in headers.lower()
         assert "sandbox" in answer.headers["content-security-policy"]
         for wrong in ({}, {"X-API-Key": "e2b_" + "0" * 40}, {"e2b-traffic-access-token": "x"}):
-            assert httpx.get(native.server.url + path, headers=wrong).status_code == 401
+            assert httpx.get(native.server.url + path, headers=wrong, timeout=60).status_code == 401
     assert native.http.get(f"/sandbox/{box}/?port=9").status_code == 502
     assert native.http.get("/sandbox/nothing/").status_code == 502
     assert native.http.get(f"/sandbox/{box}/?port=x").status_code == 400
@@ -276,15 +276,15 @@ def test_openkruises_paths_reach_the_api_and_ports(native, box):
     wait_for_server(native, box)
     one = native("GET", f"/sandbox/{box}")
     # As under the sandbox's host name: public, without a key.
-    answer = httpx.get(native.server.url + f"/kruise/{one['id']}/8080/a/b?c=d")
+    answer = httpx.get(native.server.url + f"/kruise/{one['id']}/8080/a/b?c=d", timeout=60)
     assert answer.status_code == 200 and answer.text.startswith("/a/b?c=d\n"), answer.text
     assert "sandbox" in answer.headers["content-security-policy"], "its pages do not share the API's origin"
-    assert httpx.get(native.server.url + f"/kruise/{one['id']}/49983/envs").status_code == 401
-    assert httpx.get(native.server.url + f"/kruise/{'i' + 'z' * 20}/8080/").status_code == 502
-    assert httpx.get(native.server.url + f"/kruise/{one['id']}/x/").status_code == 400
+    assert httpx.get(native.server.url + f"/kruise/{one['id']}/49983/envs", timeout=60).status_code == 401
+    assert httpx.get(native.server.url + f"/kruise/{'i' + 'z' * 20}/8080/", timeout=60).status_code == 502
+    assert httpx.get(native.server.url + f"/kruise/{one['id']}/x/", timeout=60).status_code == 400
     listed = native.http.get("/kruise/api/v2/sandboxes?limit=100")
     assert one["id"] in [sandbox["sandboxID"] for sandbox in listed.json()]
-    assert httpx.get(native.server.url + "/kruise/api/v2/sandboxes").status_code == 401
+    assert httpx.get(native.server.url + "/kruise/api/v2/sandboxes", timeout=60).status_code == 401
 
 
 def test_a_port_can_be_the_default_and_e2bs_routes_stay(native, box):
@@ -306,7 +306,7 @@ def test_it_is_paused_and_goes_on_and_a_path_wakes_it(native):
         wait_for_server(native, "sleeper")
         assert native("POST", "/sandbox/pause/sleeper")["status"] == "paused"
         native("POST", "/sandbox/pause/sleeper", 409)
-        assert httpx.get(native.server.url + "/sandbox/sleeper/").status_code == 401
+        assert httpx.get(native.server.url + "/sandbox/sleeper/", timeout=60).status_code == 401
         assert native("GET", "/sandbox/sleeper")["status"] == "paused", "a stranger wakes nothing"
         assert native("POST", "/sandbox/resume/sleeper")["status"] == "running"
         native("POST", "/sandbox/pause/sleeper")

@@ -54,8 +54,8 @@ def test_figures_say_what_ran(watched):
     wait_until(lambda: figures(watched).get(ended), 60, f"{ended} in {list(figures(watched))}")
     assert figures(watched)[running["runc"]] == 0
     # That port serves only metrics, and the API's port has none.
-    assert httpx.get(f"{watched.metrics}/sandboxes").status_code == 404
-    assert httpx.get(f"{watched.url}/metrics", headers={"X-API-Key": watched.key}).status_code == 404
+    assert httpx.get(f"{watched.metrics}/sandboxes", timeout=60).status_code == 404
+    assert httpx.get(f"{watched.url}/metrics", headers={"X-API-Key": watched.key}, timeout=60).status_code == 404
 
 
 def test_the_log_is_a_line_of_json_for_each_event(watched):

@@ -406,7 +406,7 @@ async def test_the_original_and_its_clone_do_not_open_each_other(sdk):
         answer = httpx.get(
             f"{sdk.server.url}/files?path=/etc/hostname&username=user",
             headers={"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983",
-                     "X-Access-Token": other._envd_access_token},
+                     "X-Access-Token": other._envd_access_token}, timeout=60,
         )
         assert answer.status_code == 401
     await sdk.call("delete_snapshot", snapshot.snapshot_id)
@@ -590,7 +590,7 @@ async def test_processor_time_grows_in_place(sdk):
     answer = httpx.patch(
         f"{sdk.server.url}/api/v1/sandbox/{small.sandbox_id}/resources",
         headers={"X-API-Key": sdk.server.options()["api_key"]},
-        json={"cpu": 2},
+        json={"cpu": 2}, timeout=60,
     )
     assert answer.status_code == 200, answer.text
     assert (await done(small.get_info())).cpu_count == 2
