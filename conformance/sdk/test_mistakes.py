@@ -10,7 +10,7 @@ from .conftest import RUNTIMES
 
 @pytest.fixture(scope="module")
 def api(shared):
-    with httpx.Client(base_url=shared.url, headers={"X-API-Key": shared.key}, timeout=30) as client:
+    with httpx.Client(base_url=shared.url, headers={"X-API-Key": shared.key}, timeout=60) as client:
         yield client
 
 

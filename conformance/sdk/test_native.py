@@ -93,10 +93,10 @@ def test_a_line_runs_in_a_login_shell(native, box):
 def test_a_line_is_bounded_in_time_and_output(native, box):
     begun = time.monotonic()
     ran = native.run(box, "sleep 60", timeout=1)
-    assert time.monotonic() - begun < 20 and ran["exitCode"] == -1 and "1 s" in ran["error"]
+    assert time.monotonic() - begun < 50 and ran["exitCode"] == -1 and "1 s" in ran["error"]
     ran = native.run(box, "yes")
     assert ran["truncated"] and len(ran["output"]) == 1 << 20
-    assert native.bash(box, "pgrep -c yes || true") == "0\n"
+    native.bash(box, "for n in $(seq 600); do pgrep -x yes || exit 0; sleep .1; done; exit 1")
 
 
 def test_files_go_in_and_out(native, box):
@@ -161,7 +161,7 @@ def test_logs_events_and_metrics_are_told(native, box):
 def terminal(native, name: str, **more):
     address = native.server.url.replace("http", "ws", 1) + f"{NATIVE}/terminal/sandbox/{name}/ws"
     more.setdefault("additional_headers", {"X-API-Key": native.key})
-    return connect(address, open_timeout=30, **more)
+    return connect(address, open_timeout=60, **more)
 
 
 def say(socket, **message):
@@ -172,7 +172,7 @@ def hear(socket, kind: str, until: str = "") -> dict:
     """The next message of a kind, with all output so far until a text is in it."""
     text = ""
     while True:
-        told = json.loads(socket.recv(timeout=30))
+        told = json.loads(socket.recv(timeout=60))
         text += told.get("data", "")
         if told["type"] == kind and until in text:
             return told | {"text": text}
@@ -181,7 +181,7 @@ def hear(socket, kind: str, until: str = "") -> dict:
 def test_a_terminal_shows_what_is_typed_and_how_it_ends(native, box):
     with terminal(native, box) as socket:
         # Control frames may come before the first message.
-        assert socket.ping().wait(10)
+        assert socket.ping().wait(60)
         socket.pong()
         say(socket, type="init", cols=90, rows=30)
         hear(socket, "ready")
@@ -340,7 +340,7 @@ def test_an_end_in_the_middle_is_told_and_does_not_hang(native):
 
 
 def test_a_program_that_is_not_there_leaves_no_sandbox(native):
-    before = len(native("GET", "/sandbox"))
-    assert "`cmd`" in native("POST", "/sandbox", 400, json={"name": "stillborn", "cmd": "/no/such/program"})
+    body = {"name": "stillborn", "cmd": "/no/such/program", "metadata": {"of": "stillborn"}}
+    assert "`cmd`" in native("POST", "/sandbox", 400, json=body)
     native("GET", "/sandbox/stillborn", 404)
-    assert len(native("GET", "/sandbox")) <= before + 1
+    assert native("GET", "/sandbox", params={"metadata": "of=stillborn"}) == []

@@ -95,7 +95,7 @@ class Port:
     def __init__(self, sandbox, shared, port=8000):
         self.shared = shared
         self.host = sandbox.get_host(port)
-        self.client = httpx.Client(base_url=shared.url, headers={"Host": self.host}, timeout=30)
+        self.client = httpx.Client(base_url=shared.url, headers={"Host": self.host}, timeout=60)
 
     def get(self, path="/", **more):
         return self.client.get(path, **more)
@@ -149,9 +149,10 @@ async def test_events_stream(serving, shared):
 
 async def test_a_web_socket_goes_through(serving, shared):
     host = serving.get_host(8000)
-    async with websockets.connect(f"ws://{host}/", host="127.0.0.1", port=shared.port, proxy=None) as socket:
+    where = {"host": "127.0.0.1", "port": shared.port, "proxy": None}
+    async with websockets.connect(f"ws://{host}/", open_timeout=60, **where) as socket:
         await socket.send("hello")
-        assert await asyncio.wait_for(socket.recv(), 20) == "hello"
+        assert await asyncio.wait_for(socket.recv(), 60) == "hello"
 
 
 async def test_a_closed_port_says_so(sandbox, shared):
