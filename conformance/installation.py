@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import http.client
 import json
@@ -15,6 +16,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -45,21 +47,31 @@ SOON = range(20000, 30000)
 #: Ports for listeners that may start much later: nothing else chooses one of them.
 LATER = range(30000, 32000)
 
+#: A file for each port that a run of tests has chosen. A server may listen on it much later, or stop and start again.
+CHOSEN = Path("/run/lock/shoal-test-ports")
+#: The files of this process, which are locked until it ends.
+chosen: list[IO] = []
+
 
 def free_port(among: range = SOON) -> int:
     """A port below the range that the system assigns to clients.
 
     A client that tries a port of its own range while nobody listens may be given that very port
-    and reach itself, and a server that comes back finds it taken.
+    and reach itself, and a server that comes back finds it taken. No other suite that runs is given it.
     """
+    CHOSEN.mkdir(parents=True, exist_ok=True)
     for port in random.sample(among, 100):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
+        mine = open(CHOSEN / str(port), "w")  # noqa: SIM115
+        try:
+            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("0.0.0.0", port))
-            except OSError:
-                continue
-            return port
+        except OSError:
+            mine.close()
+            continue
+        chosen.append(mine)
+        return port
     raise RuntimeError("no port is free")
 
 

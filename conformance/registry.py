@@ -16,11 +16,13 @@ import shutil
 import ssl
 import subprocess
 import tarfile
+import uuid
 from base64 import b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 
+from .installation import wait_until
 from .shared import WORK
 
 #: The distribution of the image, according to the machine's own apt configuration.
@@ -101,7 +103,7 @@ class Registry:
     tls: Certificate | None = None
     address: str = ""
     process: subprocess.Popen | None = field(default=None, repr=False)
-    #: The received requests: `GET /v2/…`.
+    #: The received requests, soon after each: `GET /v2/…`.
     asked: list[str] = field(default_factory=list)
 
     def start(self) -> None:
@@ -141,6 +143,13 @@ class Registry:
         for line in self.process.stdout:
             if found := re.search(r'"(GET /v2/\S+) HTTP', line):
                 self.asked.append(found.group(1))
+
+    def heard(self) -> list[str]:
+        """The requests received until now. It writes down each after its answer: one of ours comes last."""
+        mark = f"/v2/?mark={uuid.uuid4()}"
+        self.request("GET", mark)
+        wait_until(lambda: f"GET {mark}" in self.asked, 60, "what the registry was asked")
+        return [asked for asked in self.asked if "?mark=" not in asked]
 
     def stop(self) -> None:
         self.process.terminate()

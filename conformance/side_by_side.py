@@ -200,7 +200,11 @@ def run_all(waiting: list[Suite], lanes: int) -> bool:
         while waiting or running:
             for suite in list(waiting):
                 taken = sum(other.lanes for other in running)
-                if suite.after in over and (taken == 0 or taken + suite.lanes <= lanes):
+                fits = taken == 0 or taken + suite.lanes <= lanes
+                if suite.lanes == ALONE:
+                    # Those without a lane keep the machine busy too: one of them compiles.
+                    fits = not running
+                if suite.after in over and fits:
                     waiting.remove(suite)
                     suite.start()
                     running.append(suite)

@@ -31,6 +31,16 @@ class Cluster(ControlPlane):
             runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}}
             self.apply(runtime | {"handler": "runsc"})
 
+    def restart_api_server(self) -> None:
+        """Kills the API server and starts it again.
+
+        The fake node begins anew: a report that found no API server is not repeated until its pod changes.
+        """
+        self.stop_api_server()
+        self.start_api_server()
+        self.processes.kill("node-fake-0")
+        self.add_fake_node()
+
     def get(self, kind: str, name: str = "", **selected: str) -> dict:
         """An object, or a list of them (`Objects.get`)."""
         return self.objects.get(kind, name, **selected)

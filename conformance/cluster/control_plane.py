@@ -169,8 +169,11 @@ class ControlPlane:
         return done.stdout
 
     def answers(self, *arguments: str) -> bool:
-        """Whether a kubectl command succeeds."""
-        return self._kubectl(*arguments, timeout=30).returncode == 0
+        """Whether a kubectl command succeeds, within 30 s."""
+        try:
+            return self._kubectl(*arguments, timeout=30).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
 
     def _kubectl(self, *arguments: str, input: str = "", timeout: float) -> subprocess.CompletedProcess:
         return subprocess.run(

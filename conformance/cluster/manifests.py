@@ -33,7 +33,7 @@ def definitions(*flags: str) -> str:
 
 def helm(*arguments: object, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess:
     command = [binaries.helm() / "helm", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
 
 
 def template(release: str, *options: object) -> subprocess.CompletedProcess:

@@ -62,7 +62,7 @@ class Node:
             self.name, "unshare", "--mount", "--pid", "--net", "--fork", "--kill-child=KILL", "--mount-proc",
             "--propagation", "private", "bash", self.directory / "start.sh",
         )
-        self.cluster.processes.wait_for(self.name, self._first_process, 10, "the node's namespaces")
+        self.cluster.processes.wait_for(self.name, self._first_process, 60, "the node's namespaces")
         run("ip", "link", "set", LINK_OF_NODE, "netns", str(self._first_process()))
         run("ip", "route", "replace", PODS, "via", NODE, "dev", LINK_OF_MACHINE)
         self.cluster.wait_for_node(self.name, self.name)
@@ -176,7 +176,7 @@ START = """\
 awk '$1 ~ "^/dev/loop" {{ print $2 }}' /proc/self/mounts | while read -r disk; do umount --lazy "$(printf %b "$disk")" || true; done
 mkdir -p /run/netns && mount -t tmpfs none /run/netns
 ip link set lo up
-for i in $(seq 500); do ip link show dev {link} >/dev/null 2>&1 && break; sleep 0.02; done
+for i in $(seq 3000); do ip link show dev {link} >/dev/null 2>&1 && break; sleep 0.02; done
 ip address add {address}/30 dev {link} && ip link set {link} up && ip route add default via {gateway}
 echo 1 >/proc/sys/net/ipv4/ip_forward
 # There is no kube-proxy: only the API server's own service leads somewhere.
@@ -190,7 +190,7 @@ table ip services {{
 RULES
 export PATH="{kube}:{shim}:$PATH"
 containerd --config {place}/containerd.toml >{place}/containerd.log 2>&1 &
-for i in $(seq 500); do ctr version >/dev/null 2>&1 && break; sleep 0.05; done
+for i in $(seq 2000); do ctr version >/dev/null 2>&1 && break; sleep 0.05; done
 for image in {place}/images/*.tar; do ctr --namespace k8s.io images import "$image"; done
 exec kubelet --config {place}/kubelet.yaml --kubeconfig {kubeconfig} --cert-dir {place}/kubelet/pki \\
     --hostname-override {name} --node-ip {address} --v 2

@@ -75,4 +75,4 @@ class Processes:
         for process in found:
             process.send_signal(how)
         for process in found:
-            process.wait(30)
+            process.wait(60)

@@ -6,14 +6,14 @@ import json
 import urllib.error
 import urllib.request
 
-from ..installation import free_port, program
+from ..installation import free_port, program, wait_until
 from . import manifests
 from .cluster import Cluster
 from .images import RUNTIME
 from .operator import service_account
 
 #: The most seconds that the router takes to know all sandboxes on a busy machine.
-START_SECONDS = 60
+START_SECONDS = 120
 
 #: The chart's service account of the router, and its ClusterRole for users of sandboxes.
 ACCOUNT = f"{manifests.RELEASE}-router"
@@ -39,6 +39,11 @@ def token_of(cluster: Cluster, account: str, role: str = "") -> str:
             "subjects": [{"kind": "ServiceAccount", "name": account}],
         })
     cluster.apply(*objects)
+    if role:
+        # Rights come into force a little later, and a router keeps a refusal for seconds.
+        user = f"--as=system:serviceaccount:default:{account}"
+        asked = ("auth", "can-i", "create", "sandboxes.agents.x-k8s.io", "--subresource=proxy", user)
+        wait_until(lambda: cluster.answers(*asked), 60, f"the rights of {account}")
     return cluster.kubectl("create", "token", account).strip()
 
 

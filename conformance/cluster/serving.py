@@ -13,7 +13,7 @@ from .cluster import Cluster
 from .operator import service_account
 
 #: The most seconds that a replica takes to know all sandboxes on a busy machine.
-START_SECONDS = 60
+START_SECONDS = 120
 
 #: The chart's service account of the API.
 ACCOUNT = f"{manifests.RELEASE}-api"

@@ -31,7 +31,7 @@ def clock(tmp_path):
 
 def test_claims_and_pools_are_served_on_while_the_clock_jumps(operators, cluster, clock):
     set_clock, environment = clock
-    operator = operators("jumps", **environment)
+    operator = operators("jumps", "--leader-elect=true", **environment)
     cluster.apply(template("jumps"), pool("jumps", "jumps", 3))
     filled(cluster, "jumps", 3)
     for number, offset in enumerate(("+1d", "-1d", "+0")):

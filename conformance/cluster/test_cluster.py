@@ -36,7 +36,7 @@ def test_pods_of_the_fake_node_end_on_demand(cluster, code, phase):
 def test_pods_of_the_real_node_run_programs(real_cluster, runtime):
     chosen = {"runtimeClassName": "gvisor"} if runtime == "gvisor" else {}
     real_cluster.apply(pod(runtime, "sh", "-c", "echo begun; exec sleep 1000", **chosen))
-    real_cluster.kubectl("wait", "--for=condition=Ready", f"pod/{runtime}", "--timeout=60s")
+    real_cluster.kubectl("wait", "--for=condition=Ready", f"pod/{runtime}", "--timeout=120s")
     kernel = real_cluster.kubectl("exec", runtime, "--", "dmesg") if runtime == "gvisor" else ""
     assert ("Starting gVisor" in kernel) == (runtime == "gvisor")
     wait_until(lambda: real_cluster.kubectl("logs", runtime) == "begun\n", 60, "the pod's log")

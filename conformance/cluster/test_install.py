@@ -15,9 +15,10 @@ from scripts import oci_archive
 
 from ..installation import ROOT, program, wait_until
 from . import manifests
-from .api import Api
+from .api import Api, Refused
 from .images import SHELL
-from .operator import wait_for_reason
+from .invariants import is_ready
+from .operator import apply_in_time, wait_for_reason
 from .router import SERVES, SERVING, USER, token_of
 from .test_cluster import pod
 from .test_operator_sandbox import ALPHA, BETA, sandbox
@@ -43,22 +44,22 @@ def installed(imported, request):
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         imported.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": manifests.NAMESPACE, "labels": labels}})
         port = f"networkPolicy.apiServerPorts={{{imported.port}}}"
-        options = ("--set", port, "--wait", "--timeout", "120s")
+        options = ("--set", port, "--wait", "--timeout", "240s")
         notes = helm(imported, "install", manifests.RELEASE, manifests.CHART, *options)
         assert f"http://sandbox-router-svc.{manifests.NAMESPACE}:8080" in notes
     else:
         imported.kubectl("apply", "-f", str(manifests.RENDERED))
         for name in ("shoal", "shoal-router"):
-            imported.kubectl("rollout", "status", f"deployment/{name}", *INSIDE, "--timeout=120s", timeout=150)
+            imported.kubectl("rollout", "status", f"deployment/{name}", *INSIDE, "--timeout=180s", timeout=200)
     yield request.param
     if request.param == "helm":
-        helm(imported, "uninstall", manifests.RELEASE, "--wait", "--timeout", "120s")
+        helm(imported, "uninstall", manifests.RELEASE, "--wait", "--timeout", "240s")
         kept = {one["metadata"]["name"] for one in imported.get("crd")["items"]}
         assert "sandboxes.agents.x-k8s.io" in kept
-        imported.kubectl("delete", "crd", *kept, "--timeout=60s", timeout=90)
-        imported.kubectl("delete", "namespace", manifests.NAMESPACE, "--timeout=60s", timeout=90)
+        imported.kubectl("delete", "crd", *kept, "--timeout=120s", timeout=150)
+        imported.kubectl("delete", "namespace", manifests.NAMESPACE, "--timeout=120s", timeout=150)
     else:
-        imported.kubectl("delete", "-f", str(manifests.RENDERED), "--timeout=120s", timeout=150)
+        imported.kubectl("delete", "-f", str(manifests.RENDERED), "--timeout=180s", timeout=200)
 
 
 def helm(cluster, *arguments: object) -> str:
@@ -101,48 +102,61 @@ def test_the_image_runs(imported):
     asks["spec"]["containers"][0] |= {"image": IMAGE, "command": None, "args": ["--version"], "imagePullPolicy": "Never"}
     imported.apply(asks)
     done = lambda: imported.get("pod", "version")["status"].get("phase") == "Succeeded"  # noqa: E731
-    wait_until(done, 60, "the end of the program")
-    assert imported.kubectl("logs", "version") == f"shoal {VERSION}\n"
+    wait_until(done, 120, "the end of the program")
+    wait_until(lambda: imported.kubectl("logs", "version") == f"shoal {VERSION}\n", 60, "what it printed")
     imported.kubectl("delete", "pod", "version", "--timeout=60s")
 
 
 def test_the_router_serves_sandboxes_from_its_deployment(imported, installed):
     cluster, name = imported, f"routed-{installed}"
     assert nodes(cluster, "shoal-router") == [cluster.node.name] * 2
-    assert ask_router(cluster, "/healthz") == (200, {"status": "ok"})
+    # The API server learns where the service's pods are after they are ready.
+    healthy = (200, {"status": "ok"})
+    wait_until(lambda: ask_router(cluster, "/healthz") == healthy, 60, "the router")
     routed = sandbox(name)
     routed["spec"]["podTemplate"]["spec"]["containers"] = [SERVING]
     cluster.apply(routed)
     wait_for_reason(cluster, BETA, name, "DependenciesReady")
     # The API server keeps `Authorization` to itself.
     key = {"X-API-Key": token_of(cluster, "user", USER)}
-    assert ask_router(cluster, "/", {"X-Sandbox-ID": name} | key) == (200, SERVES)
+    # Each of the two learns of the sandbox from its own watch.
+    wait_until(lambda: ask_router(cluster, "/", {"X-Sandbox-ID": name} | key) == (200, SERVES), 60, "the route")
     assert ask_router(cluster, "/", {"X-Sandbox-ID": name})[0] == 401
     stranger = {"X-API-Key": token_of(cluster, "stranger")}
     assert ask_router(cluster, "/", {"X-Sandbox-ID": name} | stranger)[0] == 403
-    cluster.kubectl("delete", BETA, name, "--timeout=60s", timeout=90)
+    cluster.kubectl("delete", BETA, name, "--timeout=120s", timeout=150)
 
 
 def test_the_operator_serves_sandboxes_from_its_deployment(imported, installed):
     """In both versions, so the API server reaches the webhook in the pods."""
     cluster = imported
     assert nodes(cluster, "shoal") == [cluster.node.name] * 2
-    cluster.apply(running(f"beta-{installed}"), running(f"alpha-{installed}", "v1alpha1"))
+    cluster.apply(running(f"beta-{installed}"))
+    apply_in_time(cluster, running(f"alpha-{installed}", "v1alpha1"))
     wait_for_reason(cluster, BETA, f"beta-{installed}", "DependenciesReady")
     wait_for_reason(cluster, ALPHA, f"alpha-{installed}", "DependenciesReady")
     lease = cluster.get("lease", "a3317529.agent-sandbox.x-k8s.io", namespace=manifests.NAMESPACE)
     # The leader's pod goes; the other one takes over.
     leader = lease["spec"]["holderIdentity"].split("_")[0]
-    cluster.kubectl("delete", "pod", leader, *INSIDE, "--timeout=60s", timeout=90)
+    cluster.kubectl("delete", "pod", leader, *INSIDE, "--timeout=120s", timeout=150)
     change = json.dumps({"spec": {"operatingMode": "Suspended"}})
     cluster.kubectl("patch", BETA, f"beta-{installed}", "--type=merge", "-p", change)
-    wait_for_reason(cluster, BETA, f"beta-{installed}", "SandboxSuspended", 90)
+    wait_for_reason(cluster, BETA, f"beta-{installed}", "SandboxSuspended")
     if installed == "helm":
         # The webhook's authority, which the operator put into the definitions, stays.
         helm(cluster, "upgrade", manifests.RELEASE, manifests.CHART, "--reuse-values", "--set", "replicas=1",
-             "--wait", "--timeout", "120s")
-        assert cluster.get(ALPHA, f"beta-{installed}")["spec"]["replicas"] == 0
-    cluster.kubectl("delete", BETA, f"beta-{installed}", f"alpha-{installed}", "--timeout=60s", timeout=90)
+             "--wait", "--timeout", "240s")
+
+        def converted():
+            try:
+                return cluster.get(ALPHA, f"beta-{installed}")
+            except Refused as refused:
+                # It may ask a pod of the webhook that has just ended.
+                assert refused.status >= 500, refused
+                return None
+
+        assert wait_until(converted, 60, "a conversion")["spec"]["replicas"] == 0
+    cluster.kubectl("delete", BETA, f"beta-{installed}", f"alpha-{installed}", "--timeout=120s", timeout=150)
 
 
 def test_an_upgrade_of_the_chart_keeps_sandboxes(imported, installed, tmp_path):
@@ -159,7 +173,7 @@ def test_an_upgrade_of_the_chart_keeps_sandboxes(imported, installed, tmp_path):
     cluster.apply(pool, running("kept"))
     wait_for_reason(cluster, BETA, "kept", "DependenciesReady")
     full = lambda: cluster.get("sandboxsets.agents.kruise.io", "kept").get("status", {}).get("availableReplicas") == 2  # noqa: E731
-    wait_until(full, 90, "a full pool")
+    wait_until(full, 120, "a full pool")
     before = pods_of_sandboxes(cluster)
     assert len(before) == 3
     chart = tmp_path / "shoal"
@@ -169,19 +183,22 @@ def test_an_upgrade_of_the_chart_keeps_sandboxes(imported, installed, tmp_path):
     programs = lambda: {one["metadata"]["uid"] for one in cluster.get("pods", labels="app.kubernetes.io/name=shoal", namespace=manifests.NAMESPACE)["items"]}  # noqa: E731
     former = programs()
     helm(cluster, "upgrade", manifests.RELEASE, chart, "--reuse-values", "--set-string", "podAnnotations.upgraded=true",
-         "--wait", "--timeout", "120s")
+         "--wait", "--timeout", "240s")
     wait_until(lambda: not programs() & former, 90, "other pods of the operator")
     listed = json.loads(helm(cluster, "list", "--output", "json"))
     assert [one["chart"] for one in listed] == ["shoal-99.0.0"]
     # The new operator works: a member that goes is replaced, and nothing else has changed.
     name = next(name for name in before if name.startswith("kept-"))
-    cluster.kubectl("delete", "sandboxes.agents.kruise.io", name, "--timeout=60s", timeout=90)
+    cluster.kubectl("delete", "sandboxes.agents.kruise.io", name, "--timeout=120s", timeout=150)
+    # The set's status may be the one from before.
+    all_ready = lambda: all(is_ready(one) for one in cluster.get("pods")["items"] if one["metadata"]["name"].startswith("kept-"))  # noqa: E731
     replaced = lambda: len(pods := pods_of_sandboxes(cluster)) == 3 and name not in pods  # noqa: E731
-    wait_until(lambda: replaced() and full(), 90, "a full pool")
+    wait_until(replaced, 120, "a new member")
+    wait_until(lambda: full() and all_ready(), 120, "a full pool")
     after = pods_of_sandboxes(cluster)
     assert {name: uid for name, uid in before.items() if name in after} == {key: uid for key, uid in before.items() if key != name}
-    cluster.kubectl("delete", "sandboxsets.agents.kruise.io", "kept", "--timeout=60s", timeout=90)
-    cluster.kubectl("delete", BETA, "kept", "--timeout=60s", timeout=90)
+    cluster.kubectl("delete", "sandboxsets.agents.kruise.io", "kept", "--timeout=120s", timeout=150)
+    cluster.kubectl("delete", BETA, "kept", "--timeout=120s", timeout=150)
 
 
 def pods_of_sandboxes(cluster) -> dict[str, str]:

@@ -13,7 +13,7 @@ KIND = "poolautoscalers.v1alpha1.agents.kruise.io"
 #: A pod with this annotation is never reported as running.
 HOLD = "fake-node/hold"
 #: The most seconds until a schedule for each minute comes due.
-MINUTE = 75
+MINUTE = 120
 
 
 @pytest.fixture
@@ -63,11 +63,15 @@ def test_a_pool_with_too_many_free_sandboxes_shrinks(operator, cluster):
     cluster.apply(scaler("shrinks", 6, 20, capacityPolicy={"targetAvailable": 5}))
     wait_until(lambda: size(cluster, "shrinks") == 6, 60, "six replicas")
     wait_until_full(cluster, "shrinks", 6)
-    seen = wait_for(cluster, "shrinks", lambda found: found["status"].get("currentReplicas") == 6, "it sees six", KIND)
+
+    def sees_six(found: dict) -> bool:
+        status = found["status"]
+        return status.get("currentReplicas") == 6 and status["currentCapacity"] == {"available": 6}
+
+    seen = wait_for(cluster, "shrinks", sees_six, "it sees six", KIND)
     assert seen["status"]["desiredReplicas"] == 6 and seen["status"]["lastScaleTime"]
-    assert seen["status"]["currentCapacity"] == {"available": 6}
     assert has_reason("ScalingActive", "ValidPolicy")(seen) and has_reason("AbleToScale", "ReadyToScale")(seen)
-    assert "ScaledDown" in events(cluster, "shrinks")
+    wait_until(lambda: "ScaledDown" in events(cluster, "shrinks"), 60, "an event")
     listed = cluster.kubectl("get", "pa", "shrinks").split()
     assert listed[:5] == ["NAME", "REFERENCE", "MINREPLICAS", "MAXREPLICAS", "CURRENTREPLICAS"]
     # Somebody changes the size to one that is out of the bounds.
@@ -81,19 +85,20 @@ def test_a_pool_with_too_few_free_sandboxes_grows_while_they_start(operator, clu
     cluster.apply(pool("grows", 6, pod_template(annotations={HOLD: "true"})))
     cluster.apply(scaler("grows", 6, 20, capacityPolicy={"targetAvailable": 5}))
     wait_until(lambda: size(cluster, "grows") == 11, 60, "eleven replicas")
-    assert "ScaledUp" in wait_until(lambda: events(cluster, "grows"), 30, "an event")
+    wait_until(lambda: "ScaledUp" in events(cluster, "grows"), 60, "an event")
     # None of them starts: the pool no longer grows.
     wait_for_reason(cluster, "grows", "AbleToScale", "StartupBudgetExhausted")
     assert size(cluster, "grows") == 11
-    wait_until(lambda: "ScaleBlocked" in events(cluster, "grows"), 30, "an event")
+    wait_until(lambda: "ScaleBlocked" in events(cluster, "grows"), 60, "an event")
 
 
+@pytest.mark.timeout(600)
 def test_a_schedule_sets_the_size_whatever_demand_there_is(operator, cluster):
     cluster.apply(pool("scheduled", 1))
     cluster.apply(scaler(
         "scheduled", 0, 9, cronPolicies=[each_minute(3, timeZone="Asia/Tokyo")],
     ))
-    wait_until(lambda: size(cluster, "scheduled") == 3, 60, "three replicas")
+    wait_until(lambda: size(cluster, "scheduled") == 3, MINUTE, "three replicas")
     wait_until_full(cluster, "scheduled", 3)
     seen = wait_for(cluster, "scheduled", lambda found: found["status"].get("appliedCronPolicies"), "its record", KIND)
     (first,) = seen["status"]["appliedCronPolicies"]
@@ -123,7 +128,7 @@ def test_a_schedule_sets_the_size_whatever_demand_there_is(operator, cluster):
 def test_the_oldest_of_two_autoscalers_decides(operator, cluster):
     cluster.apply(pool("contested", 1))
     cluster.apply(scaler("contested-a", 0, 9, "contested", cronPolicies=[each_minute(2)]))
-    wait_until(lambda: size(cluster, "contested") == 2, 60, "two replicas")
+    wait_until(lambda: size(cluster, "contested") == 2, MINUTE, "two replicas")
     # Both may have the same second of creation: the name decides then.
     cluster.apply(scaler("contested-b", 0, 9, "contested", cronPolicies=[each_minute(5)]))
     seen = wait_for_reason(cluster, "contested-b", "ScalingActive", "ConflictingAutoscaler")
@@ -137,7 +142,8 @@ def test_a_pool_that_is_missing_is_told_and_found_later(operator, cluster):
     cluster.apply(scaler("late", 0, 9, cronPolicies=[each_minute(2)]))
     seen = wait_for_reason(cluster, "late", "AbleToScale", "FailedGetTarget")
     assert has_reason("ScalingActive", "FailedGetTarget")(seen)
-    assert events(cluster, "late") == ["FailedGetScale"]
+    told = wait_until(lambda: events(cluster, "late"), 60, "an event")
+    assert set(told) == {"FailedGetScale"}
     cluster.apply(pool("late", 1))
     wait_until(lambda: size(cluster, "late") == 2, MINUTE, "two replicas")
     wait_for_reason(cluster, "late", "AbleToScale", "ReadyToScale")
@@ -171,4 +177,4 @@ def test_a_policy_that_contradicts_itself_changes_nothing(operator, cluster, nam
     seen = wait_for_reason(cluster, name, "ScalingActive", "InvalidPolicy")
     assert told in condition(seen, "ScalingActive")["message"]
     assert size(cluster, name) == 1
-    wait_until(lambda: "FailedComputeReplicas" in events(cluster, name), 30, "an event")
+    wait_until(lambda: "FailedComputeReplicas" in events(cluster, name), 60, "an event")

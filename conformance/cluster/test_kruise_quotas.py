@@ -45,7 +45,7 @@ def limited(replicas: list[Replica], admin: str, *limits: dict) -> dict:
     status, made = call(replicas[0], admin, "POST", "/api-keys", {"name": "limited", "quota": {"limits": list(limits)}})
     assert status == 201 and made["quota"]["limits"], made
     for replica in replicas:
-        wait_until(lambda replica=replica: call(replica, made["key"], "GET", "/v2/sandboxes")[0] == 200, 30, "the key")
+        wait_until(lambda replica=replica: call(replica, made["key"], "GET", "/v2/sandboxes")[0] == 200, 60, "the key")
     return made
 
 
@@ -71,7 +71,7 @@ def pool(cluster, name: str, replicas: int) -> None:
 
 def until_known(replicas: list[Replica], admin: str, template: str) -> None:
     for replica in replicas:
-        wait_until(lambda replica=replica: call(replica, admin, "GET", f"/templates/{template}")[0] == 200, 30, "the template")
+        wait_until(lambda replica=replica: call(replica, admin, "GET", f"/templates/{template}")[0] == 200, 60, "the template")
 
 
 def test_replicas_that_compete_never_exceed_a_quota(replicas, admin, cluster):
@@ -191,7 +191,7 @@ def test_what_a_dead_replica_has_reserved_is_free_again(replicas, admin, cluster
     proxy.inject(Faults(held=("POST sandboxes",)))
     with concurrent.futures.ThreadPoolExecutor(1) as other:
         answer = other.submit(create, dying, key["key"], "orphaned")
-        wait_until(lambda: proxy.injected["held"], 30, "a create that the API server does not see")
+        wait_until(lambda: proxy.injected["held"], 60, "a create that the API server does not see")
         dying.kill()
         with pytest.raises(OSError):
             answer.result()
@@ -209,7 +209,7 @@ def test_a_quota_is_of_a_key_and_only_an_admin_gives_one(replicas, admin, cluste
     body = {"name": "theirs", "teamName": "limited", "quota": {"limits": [limit("sandbox.count", 0)]}}
     status, made = call(replicas[0], admin, "POST", "/api-keys", body)
     assert status == 201, made
-    wait_until(lambda: call(replicas[0], made["key"], "GET", "/v2/sandboxes")[0] == 200, 30, "the key")
+    wait_until(lambda: call(replicas[0], made["key"], "GET", "/v2/sandboxes")[0] == 200, 60, "the key")
     assert call(replicas[0], made["key"], "POST", "/api-keys", {"name": "more"})[0] == 403
     for wrong in (
         {"limits": [limit("sandbox.count", -1)]}, {"limits": [limit("gpus", 1)]}, {"limits": 1},
@@ -225,5 +225,5 @@ def test_a_quota_is_of_a_key_and_only_an_admin_gives_one(replicas, admin, cluste
     cluster.apply(unbounded)
     until_known(replicas[:1], admin, "unbounded")
     key = limited(replicas, admin, limit("limits.memory", 1024))
-    told = wait_until(lambda: (seen := create(replicas[0], key["key"], "unbounded"))[0] == 400 and seen[1], 30, "a refusal")
+    told = wait_until(lambda: (seen := create(replicas[0], key["key"], "unbounded"))[0] == 400 and seen[1], 60, "a refusal")
     assert "limits.memory" in told["message"]

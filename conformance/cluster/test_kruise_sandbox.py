@@ -34,14 +34,14 @@ def sandbox(name: str, annotations: dict | None = None, template: dict | None = 
     }
 
 
-def wait_for(cluster, name: str, holds, what: str, kind: str = KIND) -> dict:
+def wait_for(cluster, name: str, holds, what: str, kind: str = KIND, seconds: float = 120) -> dict:
     """Waits until an object is as it should be, and returns it."""
 
     def seen():
         found = cluster.get(kind, name)
         return found if holds(found) else None
 
-    return wait_until(seen, 60, f"{name}: {what}")
+    return wait_until(seen, seconds, f"{name}: {what}")
 
 
 def is_ready(found: dict) -> bool:

@@ -12,6 +12,8 @@ from .test_kruise_set import SETS, members, pool, uids, wait_until_full
 CLAIMS = "sandboxclaims.v1alpha1.agents.kruise.io"
 OWNER = "agents.kruise.io/owner"
 HELD = {"fake-node/hold": "true"}
+#: The times of claims that the machine, not the claim, may make wait.
+PATIENT = {"claimTimeout": "5m", "waitReadyTimeout": "5m"}
 
 
 def claim(name: str, of: str, replicas: int = 1, **spec) -> dict:
@@ -28,7 +30,7 @@ def of_claim(cluster, name: str) -> list[dict]:
 
 def completed(cluster, name: str, reason: str = "AllReplicasClaimed") -> dict:
     seen = wait_for(
-        cluster, name, lambda one: condition(one, "Completed").get("status") == "True", "completed", CLAIMS
+        cluster, name, lambda one: condition(one, "Completed").get("status") == "True", "completed", CLAIMS, 180
     )
     assert condition(seen, "Completed")["reason"] == reason, seen["status"]
     assert seen["status"]["phase"] == "Completed" and seen["status"]["completionTime"]
@@ -72,7 +74,7 @@ def test_a_claim_takes_what_waits(operator, cluster):
 
 
 def test_what_does_not_wait_is_created(operator, cluster):
-    cluster.apply(pool("none", 0), claim("creates", "none", 12))
+    cluster.apply(pool("none", 0), claim("creates", "none", 12, **PATIENT))
     assert completed(cluster, "creates")["status"]["claimedReplicas"] == 12
     made = of_claim(cluster, "creates")
     assert len(made) == 12
@@ -93,7 +95,7 @@ def test_a_claim_ends_with_what_it_has(operator, cluster):
     wait_until_full(cluster, "short", 1)
     # The pool refills itself, but with a sandbox that never becomes ready.
     cluster.patch(SETS, "short", {"spec": {"template": pod_template(annotations=HELD), "updateStrategy": {"maxUnavailable": 0}}})
-    cluster.apply(claim("partial", "short", 2, createOnNoStock=False, claimTimeout="3s"))
+    cluster.apply(claim("partial", "short", 2, createOnNoStock=False, claimTimeout="12s"))
     seen = completed(cluster, "partial", "TimeoutReached")
     assert seen["status"]["claimedReplicas"] == 1 and "1 of 2" in seen["status"]["message"]
     assert condition(seen, "TimedOut")["reason"] == "ClaimTimeoutReached"
@@ -105,7 +107,7 @@ def test_sandboxes_that_do_not_become_ready_are_cleared(operator, cluster, reser
     name = f"stuck-{reserved}".lower()
     cluster.apply(
         pool(name, 0, pod_template(annotations=HELD)),
-        claim(name, name, waitReadyTimeout="1s", claimTimeout="4s", reserveFailedSandbox=reserved),
+        claim(name, name, waitReadyTimeout="1s", claimTimeout="12s", reserveFailedSandbox=reserved),
     )
     seen = completed(cluster, name, "TimeoutReached")
     assert seen["status"]["claimedReplicas"] == 0
@@ -155,7 +157,7 @@ def test_processors_change_with_the_claim(operator, cluster):
     cluster.apply(pool("small", 1))
     wait_until_full(cluster, "small", 1)
     cpu = {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
-    cluster.apply(claim("larger", "small", inplaceUpdate={"resources": cpu}))
+    cluster.apply(claim("larger", "small", inplaceUpdate={"resources": cpu}, **PATIENT))
     name = wait_until(lambda: of_claim(cluster, "larger"), 60, "claimed")[0]["metadata"]["name"]
     wait_for(cluster, name, lambda one: one["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "2", "resized", "pod")
     assert cluster.get(CLAIMS, "larger")["status"].get("claimedReplicas", 0) == 0
@@ -165,6 +167,6 @@ def test_processors_change_with_the_claim(operator, cluster):
 
 
 def test_a_large_claim_takes_several_passes(operator, cluster):
-    cluster.apply(pool("large", 0), claim("hundred", "large", 120))
+    cluster.apply(pool("large", 0), claim("hundred", "large", 120, **PATIENT))
     assert completed(cluster, "hundred")["status"]["claimedReplicas"] == 120
     assert len(of_claim(cluster, "hundred")) == 120

@@ -5,23 +5,26 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+import pytest
+
 from ..installation import wait_until
 from .proxy import CALM, Faults
-from .test_kruise_sandboxclaim import CLAIMS, OWNER, claim, completed, of_claim
+from .test_kruise_sandboxclaim import CLAIMS, OWNER, PATIENT, claim, completed, of_claim
 from .test_kruise_set import pool, wait_until_full
 
 
+@pytest.mark.timeout(600)
 def test_nothing_is_claimed_twice_while_answers_are_lost_and_operators_die(operators, cluster, proxy):
     operator = operators("lossy", "--leader-elect=false", configuration=proxy.configuration)
     cluster.apply(pool("storm", 8))
     wait_until_full(cluster, "storm", 8)
     proxy.inject(Faults(lost=0.4, refused=0.1, codes=(409, 500)))
-    claims = [claim(f"storm-{number}", "storm", 3, claimTimeout="5m", waitReadyTimeout="5m") for number in range(10)]
+    claims = [claim(f"storm-{number}", "storm", 3, **PATIENT) for number in range(10)]
     begun = threading.Thread(target=cluster.apply, args=claims[5:])
     cluster.apply(*claims[:5])
     begun.start()
     for number in range(3):
-        wait_until(lambda: sum(proxy.injected.values()) >= 10 * (number + 1), 60, "faults")
+        wait_until(lambda: sum(proxy.injected.values()) >= 10 * (number + 1), 120, "faults")
         operator.kill()
         operator = operators(f"lossy-{number}", "--leader-elect=false", configuration=proxy.configuration)
     begun.join()

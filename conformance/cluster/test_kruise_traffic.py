@@ -60,8 +60,8 @@ def test_a_network_policy_of_somebody_else_is_not_touched(operator, cluster):
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "foreign-traffic"},
         "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
     }
-    cluster.apply(foreign, policy("foreign", egress={"rules": []}))
     failures = operator.counter("shoal_operator_reconcile_failures_total")
+    cluster.apply(foreign, policy("foreign", egress={"rules": []}))
     wait_until(lambda: operator.counter("shoal_operator_reconcile_failures_total") > failures, 60, "refused")
     assert cluster.get(POLICIES, "foreign-traffic")["spec"] == foreign["spec"]
     cluster.kubectl("delete", TRAFFIC, "foreign")

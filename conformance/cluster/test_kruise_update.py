@@ -89,6 +89,11 @@ def test_no_more_than_allowed_are_unavailable(operator, cluster):
     assert status["phase"] == "Updating" and status["updatedReplicas"] == 0
     held = upgrading()
     patch(cluster, UPDATES, "some", {"spec": {"paused": True}})
+
+    def sees_pause(found: dict) -> bool:
+        return found["status"]["observedGeneration"] == found["metadata"]["generation"]
+
+    wait_for(cluster, "some", sees_pause, "the pause is seen", UPDATES)
     let_go(cluster, held)
     # Those that have begun come to their end; no other begins.
     wait_for(cluster, "some", lambda one: one["status"]["updatedReplicas"] == 2, "two are updated", UPDATES)
@@ -199,7 +204,7 @@ def test_an_update_whose_daemon_takes_no_settings_fails(operator, cluster):
     def status() -> dict:
         return cluster.get(UPDATES, "deaf").get("status", {})
 
-    wait_until(lambda: status().get("phase") == "Failed", 150, "the end of the update")
+    wait_until(lambda: status().get("phase") == "Failed", 240, "the end of the update")
     assert status()["failedReplicas"] == 1
     found = condition(cluster.get(KIND, name), "Upgrading")
     assert found["reason"] == "UpgradePodFailed" and "took no settings for 60 s" in found["message"], found

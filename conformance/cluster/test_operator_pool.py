@@ -35,7 +35,7 @@ def claim(name: str, of: str, **spec) -> dict:
     return resource("SandboxClaim", name, warmPoolRef={"name": of}, **spec)
 
 
-def filled(cluster, name: str, size: int, seconds: float = 60) -> None:
+def filled(cluster, name: str, size: int, seconds: float = 120) -> None:
     """Waits until a pool has its size. The names of its members begin with its own."""
 
     def ready():

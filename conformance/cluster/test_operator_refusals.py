@@ -71,7 +71,7 @@ def test_a_pool_whose_members_the_quota_refuses_fills_when_it_is_raised(api, pro
     becomes_quiet(proxy)
     # Nothing wakes the pool: its next try does.
     api.patch(api.path("resourcequotas", "few"), {"spec": {"hard": {"count/sandboxes.agents.x-k8s.io": "9"}}})
-    wait_until(lambda: len(api.items("sandboxes")) == 3, 90, "three members")
+    wait_until(lambda: len(api.items("sandboxes")) == 3, 150, "three members")
 
 
 def test_a_pod_that_the_quota_refuses_starts_when_it_is_raised(api, proxy):
@@ -82,7 +82,7 @@ def test_a_pod_that_the_quota_refuses_starts_when_it_is_raised(api, proxy):
     wait_for(api, "sandboxes", "waits", "ReconcilerError", "exceeded quota")
     becomes_quiet(proxy)
     api.patch(api.path("resourcequotas", "none"), {"spec": {"hard": {"pods": "2"}}})
-    wait_until(lambda: condition(api.get(api.path("sandboxes", "waits"))).get("status") == "True", 90, "the sandbox")
+    wait_until(lambda: condition(api.get(api.path("sandboxes", "waits"))).get("status") == "True", 150, "the sandbox")
 
 
 def test_a_template_that_goes_while_claims_wait(api, proxy):

@@ -10,7 +10,7 @@ import pytest
 from ..installation import program, wait_until
 from .images import SHELL
 from .objects import SERVER_SIDE
-from .operator import Operator, condition, wait_for_reason
+from .operator import Operator, apply_in_time, condition, leads, wait_for_reason
 
 BETA = "sandboxes.v1beta1.agents.x-k8s.io"
 ALPHA = "sandboxes.v1alpha1.agents.x-k8s.io"
@@ -125,7 +125,7 @@ def test_a_pod_that_the_api_server_refuses_is_retried_with_a_growing_delay(opera
 
 
 def test_a_sandbox_of_v1alpha1_behaves_as_in_its_time(operator, cluster):
-    cluster.apply(sandbox("old", "v1alpha1"))
+    apply_in_time(cluster, sandbox("old", "v1alpha1"))
     seen = wait_for_reason(cluster, ALPHA, "old", "DependenciesReady")
     assert [state["type"] for state in seen["status"]["conditions"]] == ["Ready"]
     assert condition(seen)["message"] == "Pod is Ready; Service Exists"
@@ -176,12 +176,14 @@ def test_volume_claim_templates_are_immutable(operator, cluster):
 
 def test_a_killed_operator_is_followed_by_another(operator, cluster):
     """The second replica waits for the lease, and takes over what the first left behind."""
+    operator.stop()
+    operator.start("--leader-elect=true")
+    wait_until(lambda: leads(operator), 60, "a leader")
     second = Operator(cluster, "operator-2")
-    second.webhook = operator.webhook + 1
-    second.start("--enable-webhook=false")
+    second.start("--enable-webhook=false", "--leader-elect=true")
     operator.kill()
     cluster.apply(sandbox("between"))
-    wait_for_reason(cluster, BETA, "between", "DependenciesReady", 60)
+    wait_for_reason(cluster, BETA, "between", "DependenciesReady")
     second.stop()
     operator.start()
 

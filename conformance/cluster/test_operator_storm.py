@@ -11,7 +11,7 @@ import pytest
 from ..installation import wait_until
 from .api import Api
 from .invariants import hold, violations
-from .operator import Operator
+from .operator import leads
 from .proxy import CALM, Faults
 from .storm import POOL, Users
 
@@ -91,8 +91,7 @@ def test_the_operator_outlives_a_restart_of_the_api_server(users, operators, clu
     users.churn(2)
     for _ in range(4):
         users.claim()
-    cluster.stop_api_server()
-    cluster.start_api_server()
+    cluster.restart_api_server()
     users.churn(2)
     hold(users.api, CALM_SECONDS)
 
@@ -109,36 +108,31 @@ def test_an_operator_that_is_killed_again_and_again_leaves_nothing_behind(users,
 
 
 def test_a_second_operator_takes_over_when_the_leader_dies(users, operators):
-    leader = operators("storm-leader")
-    wait_until(lambda: leads(leader), 60, "a leader")
-    other = operators("storm-other")
+    leader = operators("storm-leader", "--leader-elect=true")
+    wait_until(lambda: leads(leader), 90, "a leader")
+    other = operators("storm-other", "--leader-elect=true")
     users.churn(2)
     assert not leads(other), "two operators lead"
     leader.kill()
     users.churn(2)
-    wait_until(lambda: leads(other), 60, "another leader")
+    wait_until(lambda: leads(other), 90, "another leader")
     hold(users.api, CALM_SECONDS)
 
 
 def test_a_leader_that_was_asleep_ends_when_another_leads(users, operators, cluster):
-    leader = operators("storm-leader")
-    wait_until(lambda: leads(leader), 60, "a leader")
-    other = operators("storm-other")
+    leader = operators("storm-leader", "--leader-elect=true")
+    wait_until(lambda: leads(leader), 90, "a leader")
+    other = operators("storm-other", "--leader-elect=true")
     process = cluster.processes.running["storm-leader"]
     process.send_signal(signal.SIGSTOP)
     users.churn(2)
-    wait_until(lambda: leads(other), 60, "another leader")
+    wait_until(lambda: leads(other), 90, "another leader")
     for _ in range(3):
         users.claim()
     process.send_signal(signal.SIGCONT)
     users.churn(2)
     assert wait_until(lambda: process.poll() is not None, 60, "the end of the first leader")
     hold(users.api, CALM_SECONDS)
-
-
-def leads(operator: Operator) -> bool:
-    """Whether an operator reconciles."""
-    return operator.counter("shoal_operator_reconciles_total") > 0
 
 
 def test_violations_are_found(users, operators):

@@ -15,7 +15,7 @@ import yaml
 
 from ..installation import wait_until
 from . import manifests
-from .operator import RIGHTS, service_account, wait_for_reason
+from .operator import RIGHTS, apply_in_time, service_account, wait_for_reason
 from .router import ACCOUNT, USER, token_of
 from .serving import ACCOUNT as API_ACCOUNT
 from .serving import Replica, first_key
@@ -175,9 +175,9 @@ def test_the_api_keeps_its_keys_with_its_rights(operator, cluster):
         key = first_key(cluster)
         _, made = call(first, "POST", "/api-keys", key, {"name": "another"})
         use = lambda: call(second, "GET", "/sandboxes", made["key"])  # noqa: E731
-        wait_until(lambda: use()[0] == 200, 30, "the new key")
+        wait_until(lambda: use()[0] == 200, 60, "the new key")
         assert call(second, "DELETE", f"/api-keys/{made['id']}", key)[0] == 204
-        wait_until(lambda: call(first, "GET", "/sandboxes", made["key"])[0] == 401, 30, "the end of the key")
+        wait_until(lambda: call(first, "GET", "/sandboxes", made["key"])[0] == 401, 60, "the end of the key")
     finally:
         for replica in replicas:
             replica.kill()
@@ -248,5 +248,5 @@ def test_an_old_certificate_is_replaced(operator, cluster):
     operator.start()
     assert cluster.get("secret", secret, **inside)["data"]["tls.crt"] != before
     # The API server trusts it.
-    cluster.apply(sandbox("converted", "v1alpha1"))
+    apply_in_time(cluster, sandbox("converted", "v1alpha1"))
     wait_for_reason(cluster, BETA, "converted", "DependenciesReady")

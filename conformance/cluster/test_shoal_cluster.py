@@ -140,5 +140,7 @@ def test_a_command_runs_in_a_sandbox(real_cluster, real):
 
 
 def test_the_log_of_a_sandbox_is_printed(real_cluster, real):
-    assert sorted(printed(real_cluster, "logs", real).splitlines()) == ["begun", "said"]
+    # Its pod is ready before its program has said anything.
+    begun = lambda: sorted(printed(real_cluster, "logs", real).splitlines()) == ["begun", "said"]  # noqa: E731
+    kruise.wait_until(begun, 60, "the log")
     assert len(printed(real_cluster, "logs", real, "--tail", "1").splitlines()) == 1

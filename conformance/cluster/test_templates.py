@@ -79,7 +79,7 @@ def put(replicas, key, *entries: dict) -> None:
     assert status == 200, answer
     wanted = [one["name"] for one in entries]
     for replica in replicas:
-        wait_until(lambda replica=replica: names(replica, key) == wanted, 30, "the new catalogue")
+        wait_until(lambda replica=replica: names(replica, key) == wanted, 60, "the new catalogue")
 
 
 def create(replica, key, template: str, metadata: dict | None = None, **fields) -> dict:
@@ -101,7 +101,7 @@ def pods(cluster, name: str) -> list[dict]:
 def test_an_empty_config_map_is_filled_from_the_file(replicas, key, cluster):
     assert json.loads(config_map(cluster)["data"][ENTRIES])[0]["name"] == "first"
     for replica in replicas:
-        wait_until(lambda replica=replica: names(replica, key) == ["first"], 30, "the entries of the file")
+        wait_until(lambda replica=replica: names(replica, key) == ["first"], 60, "the entries of the file")
     listed = call(replicas[1], key, "GET", "/templates")[1]
     assert [one for one in listed if "first" in one["names"] or "first" in one["aliases"]], listed
     resolved = call(replicas[1], key, "GET", f"{TEMPLATES}/resolve?templateID=first")[1]["data"]
@@ -111,7 +111,7 @@ def test_an_empty_config_map_is_filled_from_the_file(replicas, key, cluster):
 def test_the_config_map_is_watched_and_written_back(replicas, key, cluster):
     write(cluster, **{ENTRIES: json.dumps([entry("by-kubectl")])})
     for replica in replicas:
-        wait_until(lambda replica=replica: names(replica, key) == ["by-kubectl"], 30, "the edit")
+        wait_until(lambda replica=replica: names(replica, key) == ["by-kubectl"], 60, "the edit")
     put(replicas, key, entry("by-api"))
     assert [one["name"] for one in json.loads(config_map(cluster)["data"][ENTRIES])] == ["by-api"]
     version = shown(replicas[1], key)["version"]
@@ -129,12 +129,12 @@ def test_a_config_map_that_cannot_be_read_leaves_the_last_good_one(replicas, key
     ]:
         write(cluster, **keys)
         for replica in replicas:
-            wait_until(lambda replica=replica: said in str(shown(replica, key).get("lastError")), 30, said)
+            wait_until(lambda replica=replica: said in str(shown(replica, key).get("lastError")), 60, said)
             assert names(replica, key) == ["good"]
     assert create(replicas[0], key, "good")["templateID"]
     write(cluster, **{BLUEPRINT: ""})
     for replica in replicas:
-        wait_until(lambda replica=replica: not shown(replica, key).get("lastError"), 30, "a good one")
+        wait_until(lambda replica=replica: not shown(replica, key).get("lastError"), 60, "a good one")
 
 
 def test_a_sandbox_is_one_replica_set(replicas, key, cluster):
@@ -180,7 +180,7 @@ def test_a_lost_pod_is_replaced_by_the_same(replicas, key, cluster):
     after = wait_until(replaced, 60, "another pod")
     assert after["spec"]["containers"][0]["env"] == before["spec"]["containers"][0]["env"]
     assert after["metadata"]["labels"] == before["metadata"]["labels"]
-    wait_until(lambda: call(replicas[0], key, "GET", f"/sandboxes/{made['sandboxID']}")[1]["state"] == "running", 30, "running")
+    wait_until(lambda: call(replicas[0], key, "GET", f"/sandboxes/{made['sandboxID']}")[1]["state"] == "running", 60, "running")
 
 
 def test_a_pause_is_a_replica_set_of_none(replicas, key, cluster):
@@ -190,7 +190,7 @@ def test_a_pause_is_a_replica_set_of_none(replicas, key, cluster):
     name = resource(cluster, made)["metadata"]["name"]
     assert call(replicas[1], key, "POST", f"{path}/pause")[0] == 204
     assert cluster.get(REPLICA_SETS, name)["spec"]["replicas"] == 0 and pods(cluster, name) == []
-    assert call(replicas[0], key, "GET", path)[1]["state"] == "paused"
+    wait_until(lambda: call(replicas[0], key, "GET", path)[1]["state"] == "paused", 60, "the other replica sees the pause")
     status, answer = call(replicas[0], key, "POST", f"{path}/connect", {"timeout": 300})
     assert status in (200, 201), answer
     assert cluster.get(REPLICA_SETS, name)["spec"]["replicas"] == 1 and len(pods(cluster, name)) == 1
@@ -207,7 +207,7 @@ def test_a_size_that_somebody_else_writes_is_corrected(replicas, key, cluster):
     name = resource(cluster, made)["metadata"]["name"]
     cluster.kubectl("scale", REPLICA_SETS, name, "--replicas=0")
     wait_until(lambda: cluster.get(REPLICA_SETS, name)["spec"]["replicas"] == 1, 60, "one again")
-    wait_until(lambda: call(replicas[0], key, "GET", f"/sandboxes/{made['sandboxID']}")[1]["state"] == "running", 30, "running")
+    wait_until(lambda: call(replicas[0], key, "GET", f"/sandboxes/{made['sandboxID']}")[1]["state"] == "running", 60, "running")
     cluster.kubectl("delete", REPLICA_SETS, name, "--wait=true", "--timeout=60s")
     wait_until(lambda: cluster.find(REPLICA_SETS, name), 60, "made again")
 
@@ -295,7 +295,7 @@ def test_the_blueprint_is_checked_by_rendering_it(replicas, key, cluster):
     status, answer = call(replicas[0], key, "POST", path, {"blueprint": OWN})
     assert status == 200 and answer["data"] == {"blueprint": OWN, "own": True}, answer
     assert config_map(cluster)["data"][BLUEPRINT] == OWN
-    wait_until(lambda: call(replicas[1], key, "GET", path)[1]["data"]["own"], 30, "the other replica has it")
+    wait_until(lambda: call(replicas[1], key, "GET", path)[1]["data"]["own"], 60, "the other replica has it")
     made = create(replicas[1], key, "own")
     [pod] = pods(cluster, resource(cluster, made)["metadata"]["name"])
     assert pod["metadata"]["annotations"]["cost-centre"] == "42"
@@ -328,7 +328,7 @@ def test_a_pool_whose_name_is_taken_is_refused(replicas, key, cluster):
         status, told = call(replicas[0], key, "POST", TEMPLATES, [entry("taken", pool={"size": 1})])
         return told if status == 409 else None
 
-    assert "SandboxSet default/taken" in str(wait_until(refused, 30, "the refusal"))
+    assert "SandboxSet default/taken" in str(wait_until(refused, 60, "the refusal"))
     assert cluster.get(SETS, "taken")["spec"]["replicas"] == 0
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import socket
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 NAMESPACE = "shoal-fake-internet"
@@ -66,12 +68,14 @@ class FakeInternet:
         command = inside(NAMESPACE, sys.executable, "-u", servers, str(PORT))
         self.server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         assert self.server.stdout.readline() == b"ready\n"
-        self.log = Path(f"/run/{NAMESPACE}.log")
+        self.log = open(f"/run/{NAMESPACE}.log", errors="replace")  # noqa: SIM115
+        self.seen, self.rest = [], ""
         return self
 
     def __exit__(self, *_):
         self.server.kill()
         self.server.wait(10)
+        self.log.close()
         self.remove()
         self.lock.close()
 
@@ -105,8 +109,25 @@ class FakeInternet:
         """Every packet that has reached this internet: from, to, protocol, port, payload."""
         # Packets in flight have a moment to arrive; here nothing takes longer.
         time.sleep(0.1)
-        lines = self.log.read_text(errors="replace").splitlines()
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        # Who writes them down may be late: when a packet of ours is written, so are those before it.
+        mark = f"mark-{uuid.uuid4()}"
+        end = again = time.monotonic()
+        while not any(mark in packet["payload"] for packet in self._read()):
+            assert time.monotonic() < end + 60, "the packets of the fake internet are not written down"
+            if time.monotonic() >= again:
+                # A flood may have left no room for the last one.
+                again = time.monotonic() + 1
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+                    out.sendto(mark.encode(), (ROUTER, PORT))
+            time.sleep(0.01)
+        return list(self.seen)
+
+    def _read(self) -> list[dict]:
+        """The packets that were written down since the last call. Those of this class are not kept."""
+        *lines, self.rest = (self.rest + self.log.read()).split("\n")
+        new = [json.loads(line) for line in lines]
+        self.seen += [packet for packet in new if "mark-" not in packet["payload"]]
+        return new
 
     def heard(self, marker: str) -> list[dict]:
         """The packets whose payload contains `marker`."""

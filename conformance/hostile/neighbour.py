@@ -1,11 +1,12 @@
 """Another user of the machine, as a program: finds the slots of an installation and knocks.
 
-    python3 neighbour.py PREFIX PORT…
+    python3 neighbour.py PREFIX ANSWERS PORT…
 
 Reads the addresses of all slots whose interface begins with PREFIX from the table of routes, which
 everybody may read, again and again, connects to each port, and asks what an open daemon would grant.
-Ends when its standard input does, and prints what it tried, reached and was answered, as JSON. It
-stands alone: it is run by whatever Python the machine has, as whatever user.
+Ends when its standard input does, but not before it was answered ANSWERS times, if a minute is enough
+for that. Prints what it tried, reached and was answered, as JSON. It stands alone: it is run by
+whatever Python the machine has, as whatever user.
 """
 
 import errno
@@ -61,11 +62,16 @@ def ask(connection, wanted):
 
 
 def main():
-    prefix, ports = sys.argv[1], [int(port) for port in sys.argv[2:]]
+    prefix, wanted, ports = sys.argv[1], int(sys.argv[2]), [int(port) for port in sys.argv[3:]]
+    given_up = time.monotonic() + 60
     tried, reached, answers, refused, turn = 0, [], [], {}, 0
     print("ready", flush=True)
+
+    def is_answered():
+        return sum(bool(said) for _, _, said in answers) >= wanted or time.monotonic() > given_up
+
     # Each slot is tried once, however short the time is.
-    while not select.select([sys.stdin], [], [], 0)[0] or (tried == 0 and slots(prefix)):
+    while not select.select([sys.stdin], [], [], 0)[0] or not is_answered() or (tried == 0 and slots(prefix)):
         known = slots(prefix)
         if not known:
             time.sleep(0.001)
@@ -82,10 +88,10 @@ def main():
                     why = errno.errorcode.get(error.errno, type(error).__name__)
                     refused[why] = refused.get(why, 0) + 1
                 else:
-                    knock, wanted = KNOCKS[turn % len(KNOCKS)]
+                    knock, asked = KNOCKS[turn % len(KNOCKS)]
                     turn += 1
                     reached.append([address, port])
-                    answers.append([port, knock, ask(connection, wanted)])
+                    answers.append([port, knock, ask(connection, asked)])
                 finally:
                     connection.close()
     print(json.dumps({"tried": tried, "reached": reached, "answers": answers, "refused": refused}))

@@ -362,7 +362,7 @@ def test_lists_contain_only_the_teams_own(server, ours, theirs):
         assert theirs.get(f"{NATIVE_PREFIX}/events?sandbox={asked}")[0] == 404
     # Names are looked up in the own team, and may equal another team's.
     for caller in (Call(server), theirs):
-        status, made = caller.post(NATIVE_PREFIX + "/sandbox", {"template": SMALL, "name": "mine", "timeout": 60})
+        status, made = caller.post(NATIVE_PREFIX + "/sandbox", {"template": SMALL, "name": "mine", "timeout": 600})
         assert status == 201, made
         assert caller.get(NATIVE_PREFIX + "/sandbox/mine")[1]["data"]["id"] == made["data"]["id"]
     for caller in (Call(server), theirs):
@@ -424,7 +424,7 @@ def test_ids_are_not_paths(server, bad):
 def test_metadata_and_filters_are_data(server):
     call = Call(server)
     hostile = {"a' OR 1=1 --": "\"; DROP TABLE sandboxes; --", "../../x": "$(touch /tmp/x)", "k\u0000": "v\n"}
-    status, made = call.post("/v2/sandboxes", {"templateID": SMALL, "metadata": hostile, "timeout": 60})
+    status, made = call.post("/v2/sandboxes", {"templateID": SMALL, "metadata": hostile, "timeout": 600})
     assert status in (201, 400), made
     if status == 201:
         assert call.get(f"/sandboxes/{made['sandboxID']}")[1]["metadata"].items() >= hostile.items()

@@ -18,6 +18,9 @@ from .machine import Call, run
 DESCRIPTORS = 2048
 FIRST, PORTS = 10000, 2300
 
+#: How long the calls of another tenant may take together, on a machine that other suites use, too.
+PROMPT = 60
+
 #: A few processes: a sandbox of a server with few descriptors has few per process, too.
 LISTENER = f"""
 import os, resource, selectors, socket
@@ -89,12 +92,12 @@ def quiet(small, attacker, neighbour) -> int:
 def goes_on(server, neighbour):
     """Another tenant's operations all succeed promptly."""
     begun = time.monotonic()
-    assert Call(server, None, timeout=10).get("/health")[0] == 204
+    assert Call(server, None, timeout=PROMPT).get("/health")[0] == 204
     assert neighbour.commands.run("echo here").stdout == "here\n"
-    made = create(server, "runc", timeout=60)
+    made = create(server, "runc", timeout=300)
     assert made.commands.run("echo new").stdout == "new\n"
     made.kill()
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < PROMPT
     assert descriptors(server) < DESCRIPTORS - 200
 
 
@@ -107,7 +110,7 @@ def head_of(sandbox, port: int, path: str = "/") -> bytes:
 
 def test_one_client_of_thousands_of_ports_does_not_block_others(small, attacker, neighbour, quiet):
     """Each port costs a connection into the sandbox; only few are kept."""
-    with socket.create_connection(("127.0.0.1", small.port), timeout=30) as line:
+    with socket.create_connection(("127.0.0.1", small.port), timeout=60) as line:
         for port in range(FIRST, FIRST + PORTS):
             line.sendall(head_of(attacker, port))
             heard = b""
@@ -127,7 +130,7 @@ def test_hanging_requests_only_limit_their_own_sandbox(small, attacker, neighbou
     try:
         # As many clients as are accepted, except for a few places for others.
         for number in range(400):
-            line = socket.create_connection(("127.0.0.1", small.port), timeout=10)
+            line = socket.create_connection(("127.0.0.1", small.port), timeout=60)
             line.sendall(head_of(attacker, FIRST + number, "/hang"))
             lines.append(line)
         goes_on(small, neighbour)
@@ -143,7 +146,7 @@ def test_hanging_requests_only_limit_their_own_sandbox(small, attacker, neighbou
         for line in lines:
             line.close()
     assert refused > 100
-    with socket.create_connection(("127.0.0.1", small.port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", small.port), timeout=60) as line:
         def answered() -> bool:
             line.sendall(head_of(attacker, FIRST))
             return line.recv(4096).startswith(b"HTTP/1.1 200")
@@ -154,7 +157,7 @@ class Streams:
     """An HTTP/2 connection with many concurrent requests."""
 
     def __init__(self, server):
-        self.line = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+        self.line = socket.create_connection(("127.0.0.1", server.port), timeout=60)
         self.http = h2.connection.H2Connection()
         self.http.initiate_connection()
 
@@ -214,18 +217,18 @@ def test_idle_clients_make_room_for_others(small, neighbour):
     lines = []
     try:
         for _ in range(DESCRIPTORS):
-            line = socket.create_connection(("127.0.0.1", small.port), timeout=10)
+            line = socket.create_connection(("127.0.0.1", small.port), timeout=60)
             line.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             lines.append(line)
             # One moment of a busy machine is no sign among the first.
-            line.settimeout(0.2 if len(lines) > 200 else 20)
+            line.settimeout(0.2 if len(lines) > 200 else 60)
             try:
                 assert line.recv(100).startswith(b"HTTP/1.1 204")
             except TimeoutError:
                 # All places are taken.
                 break
         assert 200 < len(lines) < DESCRIPTORS // 2
-        line.settimeout(20)
+        line.settimeout(60)
         assert line.recv(100).startswith(b"HTTP/1.1 204")
         goes_on(small, neighbour)
     finally:
@@ -243,7 +246,7 @@ def test_bodies_that_never_end_leave_memory_for_others(small, neighbour):
     ).encode()
     try:
         for _ in range(40):
-            line = socket.create_connection(("127.0.0.1", small.port), timeout=20)
+            line = socket.create_connection(("127.0.0.1", small.port), timeout=60)
             lines.append(line)
             try:
                 line.sendall(head + b" " * (size - 1))

@@ -62,7 +62,8 @@ def test_processes_of_a_sandbox_are_unused_users_of_the_machine(sandbox, server,
             status = Path(f"/proc/{pid}/status").read_text()
             program = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             own = {kind: os.readlink(f"/proc/{pid}/ns/{kind}") for kind in machine}
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
+            # It has ended meanwhile.
             continue
         fields = dict(line.split(":\t") for line in status.splitlines() if ":\t" in line)
         if runtime == "runc":
@@ -89,7 +90,7 @@ def test_no_descriptor_of_the_machine_is_inherited(sandbox, server, runtime):
     for pid in server.processes(sandbox.sandbox_id):
         try:
             opened = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        except (FileNotFoundError, PermissionError):
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
         for name in opened:
             assert not name.endswith(("shoal.db", "shoal.db-wal", "api-key", "server.log", "/lock")), (pid, name)
@@ -277,7 +278,7 @@ def test_the_token_of_the_daemon_is_in_no_listing(sandbox, server):
     for pid in server.processes(sandbox.sandbox_id) | {server.process.pid}:
         try:
             shown = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
-        except (FileNotFoundError, PermissionError):
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
         assert token.encode() not in shown and server.key.encode() not in shown
     assert token not in server.log_tail(1 << 24) and server.keys["other"] not in server.log_tail(1 << 24)

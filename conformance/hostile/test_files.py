@@ -136,10 +136,10 @@ def test_a_symlink_race_stays_inside(server, sandbox, outside):
 def test_special_files_do_not_hang_the_daemon(server, sandbox):
     run(sandbox, "mkfifo -m 666 /tmp/pipe; ln -sfn /dev/zero /tmp/zero; ln -sfn /tmp/loop /tmp/loop; ln -sfn /proc/kmsg /tmp/kmsg")
     for path in ("/tmp/pipe", "/dev/zero", "/tmp/zero", "/dev/tty", "/dev/stdin", "/tmp/loop", "/proc/kmsg", "/proc/self/mem", "/dev/random"):
-        status, _ = Call(server, None, timeout=10).get(f"/files?path={path}", headers=headers(sandbox))
+        status, _ = Call(server, None, timeout=60).get(f"/files?path={path}", headers=headers(sandbox))
         assert status != 200, path
         octets = headers(sandbox) | {"Content-Type": "application/octet-stream"}
-        status, _ = Call(server, None, timeout=10).post(f"/files?path={path}", b"x", headers=octets)
+        status, _ = Call(server, None, timeout=60).post(f"/files?path={path}", b"x", headers=octets)
         assert status < 600, path
     assert sandbox.is_running()
 

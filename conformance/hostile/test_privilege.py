@@ -72,10 +72,15 @@ def test_the_server_has_only_what_it_needs(server):
 
 def test_helper_processes_have_no_more_privileges(server, sandbox):
     for pid in server.processes(sandbox.sandbox_id):
-        said = status_of(pid)
+        try:
+            said = status_of(pid)
+            namespace = Path(f"/proc/{pid}/ns/user").readlink()
+        except (FileNotFoundError, ProcessLookupError):
+            # It has ended meanwhile.
+            continue
         assert said["Seccomp"] == "2", said
         # In a user namespace, a capability set has no effect on the machine.
-        if Path(f"/proc/{pid}/ns/user").readlink() == Path("/proc/self/ns/user").readlink():
+        if namespace == Path("/proc/self/ns/user").readlink():
             assert int(said["CapBnd"], 16) & ~kept() == 0, said
 
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+import subprocess
 import tarfile
 import threading
 import time
@@ -94,7 +95,7 @@ def test_a_damaged_memory_is_refused_and_leaves_nothing(server, taken):
     (directory / "manifest.json").write_text("{}")
     status, answer = call.post("/v2/sandboxes", {"templateID": snapshot})
     assert status == 409 and "manifest" in answer["message"]
-    assert len(list((server.data / "sandboxes").iterdir())) == 1
+    wait_until(lambda: len(list((server.data / "sandboxes").iterdir())) == 1, 60, "nothing is left")
     assert inside.commands.run("echo on").stdout == "on\n"
 
 
@@ -120,6 +121,9 @@ def test_a_full_disk_fails_a_save_and_harms_nothing(server):
     held = server.data / "disk/ballast"
     # A program whose memory takes more than the little space that is left.
     hogging = hog(inside, 48)
+    # What other tests have deleted is given back first, or there would be room again.
+    for words in (("subvolume", "sync"), ("filesystem", "sync")):
+        subprocess.run(["btrfs", *words, server.data / "disk"], check=True, capture_output=True, timeout=120)
     free = shutil.disk_usage(server.data / "disk").free
     with held.open("wb") as file:
         left = free - (16 << 20)
@@ -300,7 +304,7 @@ def test_an_import_does_not_block_on_special_files(server, scratch):
         begun = time.monotonic()
         status, _ = call.post("/api/v1/snapshots/import", {"path": str(path), "trust": True})
         assert status in (404, 409)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 30
     assert snapshots(server) == []
 
 

@@ -45,15 +45,23 @@ def target(server):
     made.kill()
 
 
-def talk(server, data: bytes, seconds: float = 10) -> bytes:
-    """Sends raw bytes, and reads until the server closes the connection or stops sending."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as line:
+#: How long an answer may take that must come, in seconds.
+PATIENCE = 60
+
+
+def talk(server, data: bytes, first: float = 2, then: float = 2) -> bytes:
+    """Sends raw bytes, and reads until the server closes the connection or stops sending.
+
+    `first` and `then` are how long the first and each other part of an answer may take.
+    """
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
         line.sendall(data)
-        line.settimeout(2)
+        line.settimeout(first)
         heard = b""
         try:
             while piece := line.recv(65536):
                 heard += piece
+                line.settimeout(then)
         except (TimeoutError, ConnectionResetError):
             pass
         return heard
@@ -111,7 +119,7 @@ def test_requests_cannot_be_smuggled(server, target, framing):
 )
 def test_chunked_bodies_are_forwarded_completely(server, target, chunks):
     data = b"POST /c HTTP/1.1\r\n" + head(target) + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunks
-    heard = talk(server, data)
+    heard = talk(server, data, PATIENCE, PATIENCE)
     assert answers(heard) == [200] and b'"abcd"' in heard
 
 
@@ -199,7 +207,7 @@ def test_endless_bodies_are_refused(server):
     begun = resident_kib(server.process.pid)
     start = f"POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: {server.key}\r\nContent-Type: application/json\r\n"
     for framing in (b"Content-Length: 99999999999\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
             line.sendall(start.encode() + framing)
             block = b" " * 65536
             sent = 0
@@ -218,16 +226,16 @@ def test_endless_bodies_are_refused(server):
 )
 def test_silent_clients_time_out(server, first):
     """Slowloris: a connection has only seconds to complete a request."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
         line.sendall(first)
         begun = time.monotonic()
         while line.recv(4096):
             pass
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - begun < PATIENCE - 10
 
 
 def test_slow_clients_time_out(server):
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
         begun, closed = time.monotonic(), False
         for byte in b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: aaaaaaaaaaaaaa":
             try:
@@ -240,13 +248,13 @@ def test_slow_clients_time_out(server):
                 closed = True
             if closed:
                 break
-        assert closed and time.monotonic() - begun < 30
+        assert closed and time.monotonic() - begun < PATIENCE - 10
 
 
 def test_clients_may_be_idle_between_requests_but_not_within_one(server):
     """Idle connections are kept; one that starts a request's head must complete it."""
     ask = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
         for _ in range(2):
             line.sendall(ask)
             assert line.recv(4096).startswith(b"HTTP/1.1 204")
@@ -255,17 +263,17 @@ def test_clients_may_be_idle_between_requests_but_not_within_one(server):
         line.sendall(ask[:-2])
         begun = time.monotonic()
         assert line.recv(4096)[:12] in (b"", b"HTTP/1.1 408")
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - begun < PATIENCE - 10
 
 
 def test_a_thousand_idle_connections_do_not_block_others(server, target):
     before = len(os.listdir(f"/proc/{server.process.pid}/fd"))
-    lines = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(1000)]
+    lines = [socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) for _ in range(1000)]
     try:
         for _ in range(5):
             begun = time.monotonic()
-            assert Call(server, timeout=60).get("/health")[0] == 204
-            assert time.monotonic() - begun < 20
+            assert Call(server, timeout=PATIENCE).get("/health")[0] == 204
+            assert time.monotonic() - begun < PATIENCE
         assert target.commands.run("echo served").stdout == "served\n"
     finally:
         for line in lines:
@@ -280,10 +288,10 @@ def test_slow_bodies_at_the_gateway_do_not_block_others(server, target):
     lines = []
     try:
         for _ in range(100):
-            line = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            line = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
             line.sendall(start)
             lines.append(line)
-        status, answer = Call(server, None, timeout=10).get(
+        status, answer = Call(server, None, timeout=PATIENCE).get(
             "/q", headers={"E2b-Sandbox-Id": target.sandbox_id, "E2b-Sandbox-Port": "8002"}
         )
         assert status == 200, answer
@@ -311,7 +319,7 @@ def test_endless_answers_are_not_buffered(server, target):
     begun, lines = resident_kib(server.process.pid), []
     try:
         for _ in range(10):
-            line = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            line = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
             line.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n" + "".join(f"{k}: {v}\r\n" for k, v in port.items()).encode() + b"\r\n")
             assert line.recv(16).startswith(b"HTTP/1.1 200")
             lines.append(line)
@@ -341,7 +349,7 @@ def test_malformed_answers_harm_nothing(server, target, answer):
     ))
     liar = target.commands.run("python3 /tmp/liar.py", background=True)
     try:
-        heard = talk(server, b"GET / HTTP/1.1\r\n" + head(target, 8004) + b"Connection: close\r\n\r\n", 10)
+        heard = talk(server, b"GET / HTTP/1.1\r\n" + head(target, 8004) + b"Connection: close\r\n\r\n")
         assert len(heard) < 4 << 20
         assert all(status in (200, 502) for status in answers(heard)), heard[:200]
         assert Call(server).get("/health")[0] == 204
@@ -357,12 +365,12 @@ def test_a_page_of_another_origin_gets_no_credentials(server, target):
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
         b"Cookie: token=1\r\n\r\n"
     )
-    assert answers(talk(server, request))[0] == 401
+    assert answers(talk(server, request, PATIENCE))[0] == 401
     status = Call(server, None).get(
         "/sandboxes", headers={"Origin": "https://evil.example", "Cookie": f"X-API-Key={server.key}"}
     )[0]
     assert status == 401
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
         line.sendall(b"OPTIONS /sandboxes HTTP/1.1\r\nHost: x\r\nOrigin: https://evil.example\r\n"
                      b"Access-Control-Request-Method: GET\r\nConnection: close\r\n\r\n")
         heard = b""
@@ -374,7 +382,7 @@ def test_a_page_of_another_origin_gets_no_credentials(server, target):
 def test_parallel_creates_do_not_exceed_a_limit(server):
     """Fifty concurrent creates of one tenant that disconnect: another tenant is still served."""
     def abandon(_):
-        line = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        line = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
         body = json.dumps({"templateID": SMALL, "timeout": 20, "metadata": {"shoal/runtime": "runc"}}).encode()
         line.sendall(
             f"POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: {server.key}\r\nContent-Type: application/json\r\n"
@@ -386,11 +394,11 @@ def test_parallel_creates_do_not_exceed_a_limit(server):
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(abandon, range(50)))
     begun = time.monotonic()
-    assert Call(server, "other", timeout=60).get("/v2/sandboxes")[0] == 200
-    assert time.monotonic() - begun < 20
+    assert Call(server, "other", timeout=PATIENCE).get("/v2/sandboxes")[0] == 200
+    assert time.monotonic() - begun < PATIENCE
     # Sandboxes without a client can be killed, or end at their deadline.
     def cleared() -> bool:
         for sandbox in set(Call(server).ids()) - before:
             Call(server).delete(f"/sandboxes/{sandbox}")
         return set(Call(server).ids()) <= before
-    wait_until(cleared, 60, "the abandoned sandboxes to end")
+    wait_until(cleared, 240, "the abandoned sandboxes to end")

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 CREATE = '''
 # Import the E2B SDK
 from e2b_code_interpreter import Sandbox
@@ -73,12 +75,13 @@ def said(server, script: str) -> list[str]:
     }
     ran = subprocess.run(
         [sys.executable, "-c", script], env=os.environ | variables, capture_output=True, text=True,
-        timeout=100, check=False,
+        timeout=240, check=False,
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()
 
 
+@pytest.mark.timeout(800)
 def test_the_tutorials_scripts_run(server):
     first = said(server, CREATE + INITIALIZE)
     ids = [line.split(": ")[1] for line in first[:2]]

@@ -28,7 +28,7 @@ def entry(**more) -> dict:
 def without_pools(server):
     yield
     put(server)
-    wait_until(lambda: not server.groups(), 60, "every member is gone")
+    wait_until(lambda: not server.groups(), 120, "every member is gone")
 
 
 @pytest.fixture
@@ -58,8 +58,9 @@ def test_frozen_kernels_answer_after_a_claim(server, pooled):
         assert sandbox.sandbox_id in pooled
         assert sandbox.run_code("x = 1; x += 1; x").text == "2"
         assert sandbox.run_code("const n: number = 42; n", language="ts").text == "42"
+        asked = time.time()
         clock = sandbox.run_code("import time; time.time()").text
-        assert abs(float(clock) - time.time()) < 5
+        assert asked - 5 < float(clock) < time.time() + 5
 
 
 def test_variables_and_other_languages_reach_a_member(server, pooled):

@@ -18,20 +18,26 @@ AGAIN_SECONDS = 100
 
 
 async def test_lines_come_when_they_are_printed(sandbox):
-    told, at = [], {}
+    told = []
 
     def note(message):
         told.append(("err" if message.error else "out", message.line))
-        at.setdefault(message.line.strip(), time.monotonic())
+        return sandbox.files.write(f"/tmp/told-{message.line.strip()}", "")
 
+    # It continues only when the last line was told.
     code = """
-import sys, time
-print("one", flush=True); time.sleep(1); print("two", file=sys.stderr, flush=True); time.sleep(1); print("three")
+import os, sys, time
+def wait(word):
+    end = time.monotonic() + 60
+    while not os.path.exists(f"/tmp/told-{word}"):
+        assert time.monotonic() < end, f"{word} was not told"
+        time.sleep(0.05)
+print("one", flush=True); wait("one"); print("two", file=sys.stderr, flush=True); wait("two"); print("three")
 """
-    execution = await done(sandbox.run_code(code, on_stdout=note, on_stderr=note))
+    execution = await done(sandbox.run_code(code, on_stdout=note, on_stderr=note, timeout=150))
+    assert execution.error is None, execution.error
     assert told == [("out", "one\n"), ("err", "two\n"), ("out", "three\n")]
     assert execution.logs.stdout == ["one\n", "three\n"] and execution.logs.stderr == ["two\n"]
-    assert at["two"] - at["one"] > 0.5 and at["three"] - at["two"] > 0.5
 
 
 async def test_results_and_errors_reach_callbacks(sandbox):
@@ -80,23 +86,34 @@ async def test_a_timeout_interrupts_a_call_and_keeps_the_state(sandbox, language
 
 async def test_a_sandbox_that_is_killed_ends_the_call(sdk):
     sandbox = await sdk.create(timeout=120)
-    await done(sandbox.run_code("import time"))
+    code = "import time; open('/tmp/begun', 'w').close(); time.sleep(90)"
     with ThreadPoolExecutor(1) as pool:
         loop = asyncio.get_running_loop()
         if sdk.name == "async":
-            call = asyncio.ensure_future(sandbox.run_code("time.sleep(60)"))
+            call = asyncio.ensure_future(sandbox.run_code(code))
         else:
-            call = loop.run_in_executor(pool, sandbox.run_code, "time.sleep(60)")
-        # It runs as soon as the kernel reports that it has one more execution.
-        await asyncio.sleep(1)
+            call = loop.run_in_executor(pool, sandbox.run_code, code)
+        await there(sandbox, "/tmp/begun")
         await sdk.call("kill", sandbox.sandbox_id)
         with pytest.raises(TimeoutException, match="sandbox was killed while the request was in progress"):
-            await asyncio.wait_for(call, 30)
+            await asyncio.wait_for(call, 80)
+
+
+async def there(sandbox, path: str) -> None:
+    """Waits until there is such a file."""
+    end = time.monotonic() + 60
+    while not await done(sandbox.files.exists(path)):
+        assert time.monotonic() < end, path
+        await asyncio.sleep(0.05)
 
 
 async def test_calls_run_one_by_one_in_a_context_and_in_parallel_in_two(sandbox, sdk):
     other = await done(sandbox.create_code_context())
-    slow, quick = "import time; time.sleep(12); 'slow'", "'quick'"
+    slow, quick = """
+import os, time
+open("/tmp/slow", "w").close()
+while not os.path.exists("/tmp/go-on"): time.sleep(0.05)
+'slow'""", "'quick'"
 
     def begin(code, **more):
         if sdk.name == "async":
@@ -104,9 +121,11 @@ async def test_calls_run_one_by_one_in_a_context_and_in_parallel_in_two(sandbox,
         return asyncio.ensure_future(asyncio.to_thread(sandbox.run_code, code, **more))
 
     first = begin(slow)
-    assert (await asyncio.wait_for(begin(quick, context=other), 30)).text == "quick"
-    assert not first.done()
+    await there(sandbox, "/tmp/slow")
+    assert (await asyncio.wait_for(begin(quick, context=other), 120)).text == "quick"
     second = begin(quick)
+    assert not (await asyncio.wait((first, second), timeout=1))[0]
+    await done(sandbox.files.write("/tmp/go-on", ""))
     assert [(await call).text for call in (first, second)] == ["slow", "quick"]
     await done(sandbox.remove_code_context(other))
 

@@ -19,7 +19,7 @@ import pytest
 from .packages import HERE, PACKAGES, environment, install, node, pointing_at
 
 #: How long a file of cases may take, in seconds. Node's runner has one limit for cases and files.
-FILE_SECONDS = 300
+FILE_SECONDS = 600
 
 FILES = sorted(path.name for path in HERE.glob("*.test.js"))
 DOMAIN = "domain.test.js"

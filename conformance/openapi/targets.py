@@ -53,7 +53,7 @@ class Targets:
 
     def end_sandboxes(self) -> None:
         """Ends the tenant's sandboxes, paused ones too."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while listed := self.http.get("/v2/sandboxes").json():
             for sandbox in listed:
                 self.http.delete(f"/sandboxes/{sandbox['sandboxID']}")

@@ -67,7 +67,7 @@ def server(another):
     # A limit of the team is refused with 429; the machine's would be a server error.
     limited = httpx.put(
         f"{started.url}/api/v1/teams/tenant/limits",
-        headers={"X-API-Key": started.key}, json={"sandboxes": 3},
+        headers={"X-API-Key": started.key}, json={"sandboxes": 3}, timeout=60,
     )
     assert limited.status_code == 200, limited.text
     return started
@@ -107,6 +107,6 @@ def test_every_answer_is_documented(case, aimed, server, targets):
 
 
 def test_the_document_is_served_to_everyone(server):
-    answer = httpx.get(f"{server.url}/openapi.json")
+    answer = httpx.get(f"{server.url}/openapi.json", timeout=60)
     assert answer.status_code == 200
     assert answer.json() == json.loads(DOCUMENT.read_text())

@@ -109,7 +109,7 @@ def site(shared, runtime):
 @pytest.fixture(scope="module")
 def client(shared, site):
     """Calls that address the sandbox with headers."""
-    with httpx.Client(base_url=shared.url, timeout=30) as http:
+    with httpx.Client(base_url=shared.url, timeout=60) as http:
 
         def call(method: str, path: str, port: int = 8000, **more) -> httpx.Response:
             headers = {"E2b-Sandbox-Id": site.sandbox_id, "E2b-Sandbox-Port": str(port)} | more.pop("headers", {})
@@ -139,7 +139,7 @@ def test_wherever_it_listens(client, port):
 
 def test_the_host_form_of_old_clients(shared, site):
     host = f"8000-{site.sandbox_id}-6532622b.example.com:1234"
-    assert httpx.get(shared.url, headers={"Host": host}).status_code == 200
+    assert httpx.get(shared.url, headers={"Host": host}, timeout=60).status_code == 200
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 301, 400, 404, 418, 500, 502, 503])
@@ -162,7 +162,7 @@ def test_a_chunked_body(client):
 def test_server_sent_events_come_one_by_one(shared, site, client):
     headers = {"E2b-Sandbox-Id": site.sandbox_id, "E2b-Sandbox-Port": "8000"}
     seen = []
-    with httpx.stream("GET", f"{shared.url}/events", headers=headers, timeout=20) as answer:
+    with httpx.stream("GET", f"{shared.url}/events", headers=headers, timeout=60) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         for line in answer.iter_lines():
             if line.startswith("data:"):
@@ -174,22 +174,23 @@ def test_server_sent_events_come_one_by_one(shared, site, client):
 async def test_a_websocket(shared, site):
     url = f"ws://127.0.0.1:{shared.port}/socket"
     headers = {"E2b-Sandbox-Id": site.sandbox_id, "E2b-Sandbox-Port": "8000"}
-    async with websockets.connect(url, additional_headers=headers) as socket:
+    async with websockets.connect(url, additional_headers=headers, open_timeout=60) as socket:
         for message in ("hello", "ä" * 1000, b"\0\1\2" * 9000):
             await socket.send(message)
-            assert await asyncio.wait_for(socket.recv(), 10) == message
+            assert await asyncio.wait_for(socket.recv(), 60) == message
 
 
 async def test_a_websocket_is_cut_when_the_sandbox_ends(shared, runtime):
-    box = Sandbox.create(metadata={"shoal/runtime": runtime}, timeout=60, **shared.options())
+    box = Sandbox.create(metadata={"shoal/runtime": runtime}, timeout=300, **shared.options())
     begin(box)
     headers = {"E2b-Sandbox-Id": box.sandbox_id, "E2b-Sandbox-Port": "8000"}
-    async with websockets.connect(f"ws://127.0.0.1:{shared.port}/", additional_headers=headers) as socket:
+    address = f"ws://127.0.0.1:{shared.port}/"
+    async with websockets.connect(address, additional_headers=headers, open_timeout=60) as socket:
         await socket.send("x")
         assert await socket.recv() == "x"
         box.kill()
         with pytest.raises(websockets.ConnectionClosed):
-            await asyncio.wait_for(socket.recv(), 10)
+            await asyncio.wait_for(socket.recv(), 60)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_the_daemons_own_routes_are_not_for_clients(client):
 def test_many_at_once(shared, site):
     async def all_of_them():
         headers = {"E2b-Sandbox-Id": site.sandbox_id, "E2b-Sandbox-Port": "8000"}
-        async with httpx.AsyncClient(base_url=shared.url, headers=headers, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=shared.url, headers=headers, timeout=60) as http:
             return await asyncio.gather(*(http.get(f"/{n}") for n in range(100)))
 
     answers = asyncio.run(all_of_them())

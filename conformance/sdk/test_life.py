@@ -2,6 +2,10 @@
 
 import asyncio
 import datetime
+import http.client
+import json
+import socket
+import time
 import uuid
 
 import pytest
@@ -62,7 +66,8 @@ async def test_an_unknown_template_is_not_found(sdk, template):
 
 async def test_without_a_timeout_a_sandbox_has_five_minutes(sdk):
     made = await sdk.create()
-    assert 290 < left(await done(made.get_info())) <= 300
+    # A slow machine needs some seconds from its start to this answer.
+    assert 240 < left(await done(made.get_info())) <= 300
     await done(made.kill())
 
 
@@ -76,19 +81,23 @@ async def test_a_timeout_that_cannot_be_is_refused(sdk, timeout):
 async def test_a_sandbox_ends_with_its_timeout(sdk):
     made = await sdk.create(timeout=1)
     with pytest.raises((TimeoutException, SandboxException)):
-        await done(made.commands.run("sleep 1000", timeout=30))
+        await done(made.commands.run("sleep 1000", timeout=120))
     assert await done(made.is_running()) is False
     with pytest.raises(SandboxNotFoundException):
         await done(made.get_info())
 
 
 async def test_a_timeout_is_prolonged_and_shortened(sdk):
-    made = await sdk.create(timeout=60)
+    made = await sdk.create(timeout=300)
     await done(made.set_timeout(600))
-    assert 590 < left(await done(made.get_info())) <= 600
-    await sdk.call("set_timeout", made.sandbox_id, 30)
-    assert 20 < left(await done(made.get_info())) <= 30
+    assert 540 < left(await done(made.get_info())) <= 600
+    await sdk.call("set_timeout", made.sandbox_id, 120)
+    assert 60 < left(await done(made.get_info())) <= 120
     await done(made.set_timeout(0))
+    end = time.monotonic() + 60
+    with pytest.raises(SandboxNotFoundException):
+        while time.monotonic() < end:
+            await done(made.get_info())
     assert await done(made.kill()) is False
 
 
@@ -96,9 +105,9 @@ async def test_connecting_only_prolongs(sdk):
     made = await sdk.create(timeout=300)
     again = await sdk.call("connect", made.sandbox_id, timeout=10)
     assert again.sandbox_id == made.sandbox_id
-    assert left(await done(made.get_info())) > 280
+    assert left(await done(made.get_info())) > 240
     await sdk.call("connect", made.sandbox_id, timeout=900)
-    assert left(await done(made.get_info())) > 880
+    assert left(await done(made.get_info())) > 840
     await done(made.files.write("shared.txt", "x"))
     assert await done(again.files.read("shared.txt")) == "x"
     await done(made.kill())
@@ -170,9 +179,9 @@ async def test_variables_are_there_for_every_command(sdk):
 
 async def test_many_are_made_at_once(sdk):
     if sdk.name == "async":
-        made = await asyncio.gather(*(sdk.create(timeout=60) for _ in range(6)))
+        made = await asyncio.gather(*(sdk.create(timeout=300) for _ in range(6)))
     else:
-        made = [await sdk.create(timeout=60) for _ in range(3)]
+        made = [await sdk.create(timeout=300) for _ in range(3)]
     ids = {sandbox.sandbox_id for sandbox in made}
     assert len(ids) == len(made)
     assert ids <= {info.sandbox_id for info in await sdk.listed()}
@@ -218,7 +227,7 @@ async def test_a_list_is_filtered_by_its_start(sdk, one):
 @pytest.mark.parametrize("order", ["asc", "desc"])
 async def test_a_list_comes_in_pages_and_order(sdk, order):
     mark = {"pages": str(uuid.uuid4())}
-    made = [await sdk.create(metadata=mark, timeout=60) for _ in range(3)]
+    made = [await sdk.create(metadata=mark, timeout=300) for _ in range(3)]
     ids = [sandbox.sandbox_id for sandbox in made]
     pages = sdk.Sandbox.list(
         query=SandboxQuery(metadata=mark), limit=1, order=order, **sdk.server.options()
@@ -325,13 +334,18 @@ async def test_too_many_calls_wait_or_are_told(sdk, strict):
 
 
 def test_a_limit_of_calls_has_headers(strict):
-    import httpx
-
-    # One connection: with one per call, a busy machine would not exceed the limit.
-    with httpx.Client(headers={"X-API-Key": strict.key}) as client:
-        first, *others = [client.get(f"{strict.url}/v2/sandboxes") for _ in range(60)]
-    assert first.headers["RateLimit-Limit"] == "20"
-    assert int(first.headers["RateLimit-Remaining"]) < 20
-    denied = next(answer for answer in others if answer.status_code == 429)
-    assert int(denied.headers["Retry-After"]) >= 1
-    assert denied.json() == {"code": 429, "message": "Rate limit exceeded"}
+    # All are sent before the first answer is read: one after the other, a busy machine would not exceed the limit.
+    call = f"GET /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: {strict.key}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", strict.port), timeout=60) as line:
+        line.sendall(call.encode() * 60)
+        source, answers = line.makefile("rb"), []
+        for _ in range(60):
+            status = int(source.readline().split()[1])
+            headers = http.client.parse_headers(source)
+            answers.append((status, headers, source.read(int(headers["Content-Length"]))))
+    (_, first, _), *others = answers
+    assert first["RateLimit-Limit"] == "20"
+    assert int(first["RateLimit-Remaining"]) < 20
+    denied, said = next((headers, body) for status, headers, body in others if status == 429)
+    assert int(denied["Retry-After"]) >= 1
+    assert json.loads(said) == {"code": 429, "message": "Rate limit exceeded"}

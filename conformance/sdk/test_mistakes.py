@@ -10,7 +10,7 @@ from .conftest import RUNTIMES
 
 @pytest.fixture(scope="module")
 def api(shared):
-    with httpx.Client(base_url=shared.url, headers={"X-API-Key": shared.key}, timeout=30) as client:
+    with httpx.Client(base_url=shared.url, headers={"X-API-Key": shared.key}, timeout=60) as client:
         yield client
 
 
@@ -88,11 +88,11 @@ def test_an_id_may_have_its_old_ending(api, one):
 @pytest.mark.parametrize("path", ["/sandboxes", "/v2/sandboxes", "/templates", "/sandboxes/iabc/metrics"])
 def test_without_a_key_nothing_is_told(shared, key, path):
     headers = {} if key is None else {"X-API-Key": key}
-    refused(httpx.get(shared.url + path, headers=headers), 401)
+    refused(httpx.get(shared.url + path, headers=headers, timeout=60), 401)
 
 
 def test_health_is_told_to_everybody(shared):
-    assert httpx.get(f"{shared.url}/health").status_code == 204
+    assert httpx.get(f"{shared.url}/health", timeout=60).status_code == 204
 
 
 def test_what_does_not_exist_is_not_found(api):
@@ -137,7 +137,7 @@ def test_a_browser_may_ask(shared):
     answer = httpx.options(
         f"{shared.url}/v2/sandboxes",
         headers={"Origin": "https://x.example", "Access-Control-Request-Method": "POST",
-                 "Access-Control-Request-Headers": "x-api-key"},
+                 "Access-Control-Request-Headers": "x-api-key"}, timeout=60,
     )
     assert answer.status_code in (200, 204)
     assert answer.headers["access-control-allow-origin"] in ("*", "https://x.example")

@@ -92,11 +92,12 @@ def test_a_line_runs_in_a_login_shell(native, box):
 
 def test_a_line_is_bounded_in_time_and_output(native, box):
     begun = time.monotonic()
-    ran = native.run(box, "sleep 60", timeout=1)
-    assert time.monotonic() - begun < 20 and ran["exitCode"] == -1 and "1 s" in ran["error"]
+    # Longer than a busy machine needs to start it.
+    ran = native.run(box, "sleep 600", timeout=5)
+    assert time.monotonic() - begun < 60 and ran["exitCode"] == -1 and "5 s" in ran["error"]
     ran = native.run(box, "yes")
     assert ran["truncated"] and len(ran["output"]) == 1 << 20
-    assert native.bash(box, "pgrep -c yes || true") == "0\n"
+    native.bash(box, "for n in $(seq 600); do pgrep -x yes || exit 0; sleep .1; done; exit 1")
 
 
 def test_files_go_in_and_out(native, box):
@@ -161,7 +162,7 @@ def test_logs_events_and_metrics_are_told(native, box):
 def terminal(native, name: str, **more):
     address = native.server.url.replace("http", "ws", 1) + f"{NATIVE}/terminal/sandbox/{name}/ws"
     more.setdefault("additional_headers", {"X-API-Key": native.key})
-    return connect(address, open_timeout=30, **more)
+    return connect(address, open_timeout=60, **more)
 
 
 def say(socket, **message):
@@ -172,7 +173,7 @@ def hear(socket, kind: str, until: str = "") -> dict:
     """The next message of a kind, with all output so far until a text is in it."""
     text = ""
     while True:
-        told = json.loads(socket.recv(timeout=30))
+        told = json.loads(socket.recv(timeout=60))
         text += told.get("data", "")
         if told["type"] == kind and until in text:
             return told | {"text": text}
@@ -181,7 +182,7 @@ def hear(socket, kind: str, until: str = "") -> dict:
 def test_a_terminal_shows_what_is_typed_and_how_it_ends(native, box):
     with terminal(native, box) as socket:
         # Control frames may come before the first message.
-        assert socket.ping().wait(10)
+        assert socket.ping().wait(60)
         socket.pong()
         say(socket, type="init", cols=90, rows=30)
         hear(socket, "ready")
@@ -264,7 +265,7 @@ def test_ports_are_reached_by_path_with_a_key(native, box):
         assert native.key not in headers and "x-api-key" not in headers.lower()
         assert "sandbox" in answer.headers["content-security-policy"]
         for wrong in ({}, {"X-API-Key": "e2b_" + "0" * 40}, {"e2b-traffic-access-token": "x"}):
-            assert httpx.get(native.server.url + path, headers=wrong).status_code == 401
+            assert httpx.get(native.server.url + path, headers=wrong, timeout=60).status_code == 401
     assert native.http.get(f"/sandbox/{box}/?port=9").status_code == 502
     assert native.http.get("/sandbox/nothing/").status_code == 502
     assert native.http.get(f"/sandbox/{box}/?port=x").status_code == 400
@@ -276,15 +277,15 @@ def test_openkruises_paths_reach_the_api_and_ports(native, box):
     wait_for_server(native, box)
     one = native("GET", f"/sandbox/{box}")
     # As under the sandbox's host name: public, without a key.
-    answer = httpx.get(native.server.url + f"/kruise/{one['id']}/8080/a/b?c=d")
+    answer = httpx.get(native.server.url + f"/kruise/{one['id']}/8080/a/b?c=d", timeout=60)
     assert answer.status_code == 200 and answer.text.startswith("/a/b?c=d\n"), answer.text
     assert "sandbox" in answer.headers["content-security-policy"], "its pages do not share the API's origin"
-    assert httpx.get(native.server.url + f"/kruise/{one['id']}/49983/envs").status_code == 401
-    assert httpx.get(native.server.url + f"/kruise/{'i' + 'z' * 20}/8080/").status_code == 502
-    assert httpx.get(native.server.url + f"/kruise/{one['id']}/x/").status_code == 400
+    assert httpx.get(native.server.url + f"/kruise/{one['id']}/49983/envs", timeout=60).status_code == 401
+    assert httpx.get(native.server.url + f"/kruise/{'i' + 'z' * 20}/8080/", timeout=60).status_code == 502
+    assert httpx.get(native.server.url + f"/kruise/{one['id']}/x/", timeout=60).status_code == 400
     listed = native.http.get("/kruise/api/v2/sandboxes?limit=100")
     assert one["id"] in [sandbox["sandboxID"] for sandbox in listed.json()]
-    assert httpx.get(native.server.url + "/kruise/api/v2/sandboxes").status_code == 401
+    assert httpx.get(native.server.url + "/kruise/api/v2/sandboxes", timeout=60).status_code == 401
 
 
 def test_a_port_can_be_the_default_and_e2bs_routes_stay(native, box):
@@ -306,7 +307,7 @@ def test_it_is_paused_and_goes_on_and_a_path_wakes_it(native):
         wait_for_server(native, "sleeper")
         assert native("POST", "/sandbox/pause/sleeper")["status"] == "paused"
         native("POST", "/sandbox/pause/sleeper", 409)
-        assert httpx.get(native.server.url + "/sandbox/sleeper/").status_code == 401
+        assert httpx.get(native.server.url + "/sandbox/sleeper/", timeout=60).status_code == 401
         assert native("GET", "/sandbox/sleeper")["status"] == "paused", "a stranger wakes nothing"
         assert native("POST", "/sandbox/resume/sleeper")["status"] == "running"
         native("POST", "/sandbox/pause/sleeper")
@@ -340,7 +341,7 @@ def test_an_end_in_the_middle_is_told_and_does_not_hang(native):
 
 
 def test_a_program_that_is_not_there_leaves_no_sandbox(native):
-    before = len(native("GET", "/sandbox"))
-    assert "`cmd`" in native("POST", "/sandbox", 400, json={"name": "stillborn", "cmd": "/no/such/program"})
+    body = {"name": "stillborn", "cmd": "/no/such/program", "metadata": {"of": "stillborn"}}
+    assert "`cmd`" in native("POST", "/sandbox", 400, json=body)
     native("GET", "/sandbox/stillborn", 404)
-    assert len(native("GET", "/sandbox")) <= before + 1
+    assert native("GET", "/sandbox", params={"metadata": "of=stillborn"}) == []

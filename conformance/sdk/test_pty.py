@@ -33,7 +33,7 @@ class Terminal:
             while text.encode() not in self.seen:
                 self.seen += next(events)[2] or b""
         else:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while text.encode() not in self.seen:
                     await asyncio.sleep(0.01)
         assert text.encode() in self.seen, self.seen

@@ -66,10 +66,10 @@ def test_an_image_is_pulled_over_tls_with_an_account(another, registry, certific
 
 def test_a_registry_whose_authority_nobody_knows_is_told_nothing(another, registry):
     server = another("tls-unknown")
-    asked = len(registry.asked)
+    asked = registry.heard()
     with pytest.raises(BuildException, match="SSL_CERT_FILE"):
         build(server, f"{registry.address}/small/debian:12", username=ACCOUNT[0], password=ACCOUNT[1])
-    assert len(registry.asked) == asked, "the account was sent to somebody unknown"
+    assert registry.heard() == asked, "the account was sent to somebody unknown"
 
 
 def test_a_registry_without_tls_is_refused_unless_it_is_allowed(another, address, tmp_path_factory):
@@ -78,10 +78,10 @@ def test_a_registry_without_tls_is_refused_unless_it_is_allowed(another, address
     try:
         plain.push("small/debian", "12", [small_debian().read_bytes()], Env=["OF=plain"])
         image = f"{plain.address}/small/debian:12"
-        asked = len(plain.asked)
+        asked = plain.heard()
         with pytest.raises(BuildException, match="images.plain_http"):
             build(another("tls-only"), image)
-        assert len(plain.asked) == asked
+        assert plain.heard() == asked
         build(another("tls-waived", [f"images.plain_http={plain.address}"]), image)
     finally:
         plain.stop()

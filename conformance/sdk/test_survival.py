@@ -35,7 +35,7 @@ async def test_a_sandbox_survives_a_kill_of_the_server(request, sdk, runtime, mo
     await done(made.set_timeout(900))
     assert await done(made.commands.kill(handle.pid)) is True
     assert await done(made.kill()) is True
-    assert mortal.processes(made.sandbox_id) == set()
+    wait_until(lambda: mortal.processes(made.sandbox_id) == set(), 60, "the end of its processes")
 
 
 async def test_a_sandbox_survives_an_orderly_end_of_the_server(sdk, runtime, mortal):
@@ -52,7 +52,7 @@ async def test_time_goes_on_while_there_is_no_server(sdk, mortal):
     made = await own.create(timeout=1)
     mortal.crash()
     mortal.start()
-    wait_until(lambda: not mortal.processes(made.sandbox_id), 20, "the end of its time")
+    wait_until(lambda: not mortal.processes(made.sandbox_id), 60, "the end of its time")
     assert await done(made.is_running()) is False
 
 
@@ -90,9 +90,9 @@ def test_a_stop_refuses_new_calls_and_ends_those_under_way(mortal):
     creating = send("POST /v2/sandboxes", "Expect: 100-continue", length=len(body))
     assert creating.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
     mortal.process.terminate()
-    wait_until(lambda: refused("/health"), 20, "the stop")
-    assert refused("/health")["error_code"] == "server_stopping"
-    assert refused("/api/v1/status")["code"] == "503"
+    # Any of these connections may be one that is closed as the stop begins.
+    assert wait_until(lambda: refused("/health"), 60, "the stop")["error_code"] == "server_stopping"
+    assert wait_until(lambda: refused("/api/v1/status"), 60, "the same of the native API")["code"] == "503"
     creating.sendall(body)
     made = answer(creating)
     assert made.startswith("HTTP/1.1 201 "), made

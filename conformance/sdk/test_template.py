@@ -35,6 +35,13 @@ def context(tmp_path_factory):
     return root
 
 
+async def sleeps_once(sandbox) -> None:
+    """Waits until the start command has become its last program, which runs once."""
+    end = time.monotonic() + 60
+    while (count := await out(sandbox, "pgrep -c sleep || true")) != "1\n":
+        assert time.monotonic() < end, count
+
+
 async def test_a_template_starts_with_what_was_built_and_started(sdk, builder, context):
     template = (
         builder.Template(file_context_path=str(context))
@@ -62,7 +69,7 @@ async def test_a_template_starts_with_what_was_built_and_started(sdk, builder, c
     # The same build again runs no step.
     began = time.monotonic()
     again = await builder.build(template, "served")
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120
     assert again.template_id == built.template_id and again.build_id != built.build_id
     assert not builder.did("[builder") or not builder.did("RUN"), builder.logs
     assert "CACHED [finalize]" in builder.logs
@@ -231,7 +238,7 @@ async def test_a_build_goes_on_by_itself(builder):
     builder.made.add(name)
     begun = await done(builder.Template.build_in_background(template, name, **builder.options))
     seen = set()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while (status := await builder.call("get_build_status", begun)).status.value != "ready":
         seen.add(status.status.value)
         assert time.monotonic() < end and status.status.value != "error", status
@@ -267,7 +274,8 @@ async def test_a_template_stands_on_another(sdk, builder):
     upper = builder.Template().from_template(builder.name("lower")).run_cmd("sudo touch /srv/$WORD")
     await builder.build(upper, "upper")
     sandbox = await sdk.create(builder.name("upper"), timeout=60)
-    assert await out(sandbox, "pwd; ls; cat /tmp/said; pgrep -c sleep") == "/srv\ninherited\ninherited\n1\n"
+    assert await out(sandbox, "pwd; ls; cat /tmp/said") == "/srv\ninherited\ninherited\n"
+    await sleeps_once(sandbox)
     # It goes its own way.
     assert builder.api("DELETE", f"/templates/{builder.name('lower')}").status_code == 204
     again = await sdk.create(builder.name("upper"), timeout=60)
@@ -305,8 +313,9 @@ async def test_without_saved_memory_the_files_are_there(sdk, builder):
     template = template.set_start_cmd("echo $WORD > /tmp/word; sleep infinity", wait_for_file("/tmp/word"))
     await builder.build(template, "files")
     sandbox = await sdk.create(builder.name("files"), "runc", timeout=60)
-    # The start command runs again.
-    assert await out(sandbox, "cat /tmp/kept /tmp/word; pgrep -c sleep") == "kept\nbuilt\n1\n"
+    # The start command runs again. The file for which the create waits is that of the build.
+    await sleeps_once(sandbox)
+    assert await out(sandbox, "cat /tmp/kept /tmp/word") == "kept\nbuilt\n"
 
 
 async def test_the_wire_says_what_is_wrong(builder):

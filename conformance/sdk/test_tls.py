@@ -67,7 +67,7 @@ def test_a_certificate_of_ones_own_is_shown_and_another_authority_is_not_made(an
     settings = ["domain=sandboxes.example", f"tls={certificate},{key}"]
     server = another("own-certificate", settings, tls=True)
     context = ssl.create_default_context(cafile=certificate)
-    with httpx.Client(verify=context, base_url=server.url, timeout=30) as client:
+    with httpx.Client(verify=context, base_url=server.url, timeout=60) as client:
         mine = {"X-API-Key": server.key}
         assert client.get("/templates", headers=mine).status_code == 200
         host = "8000-inothingofthatname000.sandboxes.example"
@@ -103,7 +103,7 @@ def test_the_server_says_what_to_export(secure, said):
 def loopback(said, secure) -> httpx.Client:
     """A client that trusts the CA and resolves every name to loopback."""
     context = ssl.create_default_context(cafile=said["SSL_CERT_FILE"])
-    return httpx.Client(verify=context, base_url=f"https://127.0.0.1:{secure.port}", timeout=30)
+    return httpx.Client(verify=context, base_url=f"https://127.0.0.1:{secure.port}", timeout=60)
 
 
 def test_the_sdk_works_by_the_domain_alone(secure, said, tmp_path):
@@ -130,7 +130,7 @@ def test_the_sdk_works_by_the_domain_alone(secure, said, tmp_path):
         program.stdin.close()
         raise AssertionError(program.stderr.read()) from None
     finally:
-        _, errors = program.communicate("\n" if not program.stdin.closed else None, timeout=60)
+        _, errors = program.communicate("\n" if not program.stdin.closed else None, timeout=240)
     assert program.returncode == 0, errors
 
 
@@ -147,7 +147,7 @@ class Http2:
     def __init__(self, said, port: int, name: str):
         context = ssl.create_default_context(cafile=said["SSL_CERT_FILE"])
         context.set_alpn_protocols(["h2"])
-        plain = socket.create_connection(("127.0.0.1", port), timeout=20)
+        plain = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.stream = context.wrap_socket(plain, server_hostname=name)
         assert self.stream.selected_alpn_protocol() == "h2"
         # The library does not know `:protocol` and would refuse to send it.
@@ -176,7 +176,7 @@ SITE = """
 from e2b import Sandbox
 from conformance.sdk.test_gateway import begin
 
-with Sandbox.create(timeout=120) as box:
+with Sandbox.create(timeout=300) as box:
     begin(box)
     print(box.sandbox_id, flush=True)
     input()
@@ -191,7 +191,7 @@ def site(said):
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )
     yield program.stdout.readline().strip()
-    program.communicate("\n", timeout=60)
+    program.communicate("\n", timeout=240)
 
 
 def test_a_websocket_over_http_2_as_browsers_ask_for_it(secure, said, site):

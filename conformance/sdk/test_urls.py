@@ -95,7 +95,7 @@ class Port:
     def __init__(self, sandbox, shared, port=8000):
         self.shared = shared
         self.host = sandbox.get_host(port)
-        self.client = httpx.Client(base_url=shared.url, headers={"Host": self.host}, timeout=30)
+        self.client = httpx.Client(base_url=shared.url, headers={"Host": self.host}, timeout=60)
 
     def get(self, path="/", **more):
         return self.client.get(path, **more)
@@ -113,11 +113,11 @@ async def test_a_port_is_reached_by_its_host(serving, shared):
 
 async def test_a_port_is_reached_by_headers(serving, shared):
     headers = {"E2b-Sandbox-Id": serving.sandbox_id, "E2b-Sandbox-Port": "8000"}
-    assert httpx.get(f"{shared.url}/x", headers=headers).json()["path"] == "/x"
+    assert httpx.get(f"{shared.url}/x", headers=headers, timeout=60).json()["path"] == "/x"
 
 
 async def test_half_of_the_headers_is_a_mistake(serving, shared):
-    answer = httpx.get(shared.url, headers={"E2b-Sandbox-Id": serving.sandbox_id})
+    answer = httpx.get(shared.url, headers={"E2b-Sandbox-Id": serving.sandbox_id}, timeout=60)
     assert (answer.status_code, "missing header" in answer.text.lower()) == (400, True)
 
 
@@ -149,9 +149,10 @@ async def test_events_stream(serving, shared):
 
 async def test_a_web_socket_goes_through(serving, shared):
     host = serving.get_host(8000)
-    async with websockets.connect(f"ws://{host}/", host="127.0.0.1", port=shared.port, proxy=None) as socket:
+    where = {"host": "127.0.0.1", "port": shared.port, "proxy": None}
+    async with websockets.connect(f"ws://{host}/", open_timeout=60, **where) as socket:
         await socket.send("hello")
-        assert await asyncio.wait_for(socket.recv(), 20) == "hello"
+        assert await asyncio.wait_for(socket.recv(), 60) == "hello"
 
 
 async def test_a_closed_port_says_so(sandbox, shared):
@@ -174,13 +175,13 @@ async def test_a_browser_is_told_in_html(sandbox, shared):
 
 
 async def test_a_sandbox_that_is_not_there_says_so(shared):
-    answer = httpx.get(shared.url, headers={"Host": "80-inothingofthatname000.e2b.app"})
+    answer = httpx.get(shared.url, headers={"Host": "80-inothingofthatname000.e2b.app"}, timeout=60)
     assert (answer.status_code, answer.json()["message"]) == (502, "The sandbox was not found")
 
 
 @pytest.mark.parametrize("host", ["0-iabc.e2b.app", "70000-iabc.e2b.app", "80-UPPER_case.e2b.app"])
 async def test_a_host_that_cannot_be_is_refused(shared, host):
-    assert httpx.get(shared.url, headers={"Host": host}).status_code in (400, 502)
+    assert httpx.get(shared.url, headers={"Host": host}, timeout=60).status_code in (400, 502)
 
 
 async def test_a_private_port_wants_its_token(sdk, runtime, shared):
@@ -208,43 +209,43 @@ async def test_a_host_is_masked(sdk, runtime, shared):
 
 async def test_a_link_reads_a_file(sandbox):
     await done(sandbox.files.write("linked file.txt", "linked"))
-    assert httpx.get(sandbox.download_url("linked file.txt")).text == "linked"
-    assert httpx.get(sandbox.download_url("/etc/hostname", user="root")).status_code == 200
-    answer = httpx.get(sandbox.download_url("linked file.txt", use_signature_expiration=60))
+    assert httpx.get(sandbox.download_url("linked file.txt"), timeout=60).text == "linked"
+    assert httpx.get(sandbox.download_url("/etc/hostname", user="root"), timeout=60).status_code == 200
+    answer = httpx.get(sandbox.download_url("linked file.txt", use_signature_expiration=60), timeout=60)
     assert answer.text == "linked"
 
 
 async def test_a_link_reads_a_part(sandbox):
     await done(sandbox.files.write("ranged.txt", "0123456789"))
-    answer = httpx.get(sandbox.download_url("ranged.txt"), headers={"Range": "bytes=2-4"})
+    answer = httpx.get(sandbox.download_url("ranged.txt"), headers={"Range": "bytes=2-4"}, timeout=60)
     assert (answer.status_code, answer.text) == (206, "234")
 
 
 async def test_a_link_writes_a_file(sandbox):
     for more in ({}, {"use_signature_expiration": 60}):
         url = sandbox.upload_url("uploaded.txt", **more)
-        answer = httpx.post(url, files={"file": ("uploaded.txt", f"up{len(more)}")})
+        answer = httpx.post(url, files={"file": ("uploaded.txt", f"up{len(more)}")}, timeout=60)
         assert answer.status_code == 200, answer.text
         assert await done(sandbox.files.read("uploaded.txt")) == f"up{len(more)}"
 
 
 async def test_a_link_whose_time_is_over_is_refused(sandbox):
     url = sandbox.download_url("/etc/hostname", use_signature_expiration=-10)
-    answer = httpx.get(url)
+    answer = httpx.get(url, timeout=60)
     assert answer.status_code == 401
     assert answer.json() == {"code": 401, "message": "signature is already expired"}
 
 
 async def test_a_link_is_good_for_what_it_says_and_no_more(sandbox):
     url = sandbox.download_url("/etc/hostname")
-    assert httpx.get(url.replace("hostname", "passwd")).status_code == 404
-    assert httpx.post(url, files={"file": ("x", "x")}).status_code == 404
-    assert httpx.get(url.split("&signature")[0]).status_code >= 400
+    assert httpx.get(url.replace("hostname", "passwd"), timeout=60).status_code == 404
+    assert httpx.post(url, files={"file": ("x", "x")}, timeout=60).status_code == 404
+    assert httpx.get(url.split("&signature")[0], timeout=60).status_code >= 400
 
 
 async def test_the_daemon_wants_its_token(sandbox, shared):
     headers = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983"}
     url = f"{shared.url}/files?path=/etc/hostname"
-    assert httpx.get(url, headers=headers).status_code == 401
-    assert httpx.get(url, headers=headers | {"X-Access-Token": "wrong"}).status_code == 401
-    assert httpx.get(f"{shared.url}/health", headers=headers).status_code == 204
+    assert httpx.get(url, headers=headers, timeout=60).status_code == 401
+    assert httpx.get(url, headers=headers | {"X-Access-Token": "wrong"}, timeout=60).status_code == 401
+    assert httpx.get(f"{shared.url}/health", headers=headers, timeout=60).status_code == 204

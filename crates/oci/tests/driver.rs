@@ -81,7 +81,7 @@ async fn the_driver_keeps_the_contract_in_each_runtime() {
             driver: driver.clone(),
             runtime,
         };
-        let checked = tokio::time::timeout(Duration::from_secs(120), check(&subject)).await;
+        let checked = tokio::time::timeout(Duration::from_secs(600), check(&subject)).await;
         let parts = checked.unwrap_or_else(|_| panic!("{runtime}: the suite does not end"));
         let all = [
             "checkpointer",
@@ -300,7 +300,8 @@ impl Hanging {
     }
 
     fn config(&self) -> RuntimeConfig {
-        let soon = Duration::from_secs(5);
+        // What does not hang has to end within this, on a busy machine too.
+        let soon = Duration::from_secs(15);
         RuntimeConfig {
             runsc: self.0.clone(),
             timeouts: RuntimeTimeouts {
@@ -327,7 +328,7 @@ fn too_slow<T: std::fmt::Debug>(done: Result<T, DriverError>) {
     let refused = done.unwrap_err();
     assert!(matches!(refused, DriverError::TooSlow { .. }), "{refused}");
     let logged = Chain(&refused).to_string();
-    assert!(logged.contains("did not end within 5 s"), "{logged}");
+    assert!(logged.contains("did not end within 15 s"), "{logged}");
     assert!(!refused.to_string().contains("runsc"), "{refused}");
 }
 

@@ -123,8 +123,13 @@ fn no_gvisor() {
     }
     let place = Place::new();
     let old = place.0.path().join("runsc");
-    fs::write(&old, "#!/bin/sh\necho runsc version release-20221219.0\n").unwrap();
-    open_to_all(&old);
+    let source = place.0.path().join("runsc.sh");
+    fs::write(
+        &source,
+        "#!/bin/sh\necho runsc version release-20221219.0\n",
+    )
+    .unwrap();
+    install(&source, &old);
     for (program, reason) in [
         ("/nowhere/runsc", "runsc is not installed"),
         (old.to_str().unwrap(), "release-20221219.0 is too old"),
@@ -173,7 +178,7 @@ fn no_root() {
     let place = Place::new();
     // Another user may not be able to reach the program where it was built.
     let program = place.0.path().join("shoal");
-    fs::copy(env!("CARGO_BIN_EXE_shoal"), &program).unwrap();
+    install(Path::new(env!("CARGO_BIN_EXE_shoal")), &program);
     open_to_all(place.0.path());
     let mut start = Command::new("setpriv");
     start
@@ -184,6 +189,14 @@ fn no_root() {
         .arg("--set=envd=/bin/true");
     assert_refused(&mut start, 1, &["sudo"]);
     assert_made_nothing(&place.data());
+}
+
+/// Copies a program. Another process writes it: for a moment, children of parallel tests have all
+/// descriptors of this one, and a program that is open for writing cannot be executed.
+fn install(source: &Path, program: &Path) {
+    let mut install = Command::new("install");
+    install.arg("--mode=755").arg(source).arg(program);
+    assert!(install.status().unwrap().success());
 }
 
 fn open_to_all(path: &Path) {

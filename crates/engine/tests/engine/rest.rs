@@ -200,12 +200,15 @@ async fn a_sandbox_rests_by_itself_at_its_deadline_and_traffic_wakes_it_once() {
     let mut events = fixture.engine.subscribe();
     fixture.refuse(|refuses| refuses.save = true);
     fixture.clock.advance(seconds(421));
+    let saves = fixture.driver.saves();
+    until("tried", || saves.passed() == 1).await;
     fixture.refuse(|_| {});
     // One that cannot be saved at once is saved a little later.
-    while fixture.state(&id) != StateKind::Paused {
+    until("paused", || {
         fixture.clock.advance(seconds(10));
-        tokio::task::yield_now().await;
-    }
+        fixture.state(&id) == StateKind::Paused
+    })
+    .await;
     assert_eq!(events.recv().await.unwrap().kind, EventKind::Paused);
     let routes = fixture.engine.routes();
     assert!(matches!(routes.lookup(&id), Lookup::Resumable(_)));

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 const TAIL_LENGTH: usize = 2 << 10;
 
 /// Timeout for remaining output after the exit.
-const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The end of a kernel's output.
 #[derive(Default)]

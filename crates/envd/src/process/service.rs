@@ -172,7 +172,7 @@ impl EventStream {
             event = self.subscription.next() => event,
             () = sleep_until(self.deadline) => {
                 self.ended = true;
-                return Some(Err(ConnectError::deadline_exceeded("deadline exceeded")));
+                return Some(Err(too_late()));
             }
             () = tokio::time::sleep(self.keepalive) => {
                 return Some(Ok(wire(KeepAlive::default())));
@@ -180,6 +180,8 @@ impl EventStream {
         };
         self.ended = matches!(event, None | Some(Event::End(_)));
         match event {
+            // Killed at the deadline, before this task was run again.
+            Some(Event::End(end)) if !end.exited && self.is_over() => Some(Err(too_late())),
             Some(event) => Some(Ok(wire(event))),
             None if self.subscription.was_disconnected() => {
                 Some(Err(ConnectError::resource_exhausted(
@@ -189,6 +191,16 @@ impl EventStream {
             None => None,
         }
     }
+
+    /// Whether the deadline has passed.
+    fn is_over(&self) -> bool {
+        let now = Instant::now();
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+}
+
+fn too_late() -> ConnectError {
+    ConnectError::deadline_exceeded("deadline exceeded")
 }
 
 impl ProcessRpc for ProcessService {
@@ -368,3 +380,6 @@ async fn write(process: &Process, input: Option<&ProcessInput>) -> Result<(), Co
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,18 @@
 //! The events service.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::daemon::{DEADLINE, Options, daemon};
 
-async fn ask(port: u16, request: &str) -> String {
+async fn ask(service: SocketAddr, request: &str) -> String {
     let deadline = tokio::time::Instant::now() + DEADLINE;
     let mut stream = loop {
         // The daemon reports readiness before this service listens.
-        match TcpStream::connect(("127.0.0.1", port)).await {
+        match TcpStream::connect(service).await {
             Ok(stream) => break stream,
             Err(_) => assert!(tokio::time::Instant::now() < deadline),
         }
@@ -23,23 +25,23 @@ async fn ask(port: u16, request: &str) -> String {
 
 #[tokio::test]
 async fn a_process_can_query_its_id_and_send_log_lines() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    // A loopback address of this process: others may get any free port of 127.0.0.1.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let service = SocketAddr::from((Ipv4Addr::new(127, 89, high, low | 1), 4000));
     let daemon = daemon!(Options {
-        arguments: vec!["--events".into(), format!("127.0.0.1:{port}")],
+        arguments: vec!["--events".into(), service.to_string()],
         ..Options::default()
     });
     daemon
         .post_json("/init", json!({"envVars": {"E2B_SANDBOX_ID": "i1"}}))
         .await;
     let head = "HTTP/1.1\r\nhost: events.e2b.local\r\nconnection: close\r\n";
-    let answer = ask(port, &format!("GET /me {head}\r\n")).await;
+    let answer = ask(service, &format!("GET /me {head}\r\n")).await;
     assert!(answer.ends_with(r#"{"sandboxID":"i1"}"#), "{answer}");
     let body = r#"{"message":"hello"}"#;
     let length = body.len();
     let answer = ask(
-        port,
+        service,
         &format!("POST /logs {head}content-length: {length}\r\n\r\n{body}"),
     )
     .await;
@@ -49,7 +51,7 @@ async fn a_process_can_query_its_id_and_send_log_lines() {
     let large = "x".repeat(70 << 10);
     let length = large.len();
     let answer = ask(
-        port,
+        service,
         &format!("POST /logs {head}content-length: {length}\r\n\r\n{large}"),
     )
     .await;

@@ -163,7 +163,8 @@ async fn a_watch_reports_changes_since_its_start() {
 async fn a_watch_in_json_begins_with_a_start_and_ends_at_its_deadline() {
     let daemon = daemon!();
     let message = json!({"path": "~/watched", "includeEntry": true});
-    let headers = [("connect-timeout-ms", "2000")];
+    // Long enough for the event on a busy machine.
+    let headers = [("connect-timeout-ms", "5000")];
     // A hard link appears with its contents; a written file is empty at first.
     let outside = daemon.path("outside");
     std::fs::create_dir(daemon.path("watched")).unwrap();

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::Shutdown;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Method;
@@ -273,6 +273,7 @@ async fn sigterm_ends_the_daemon() {
 async fn requests_without_a_token_do_not_fill_the_log() {
     let daemon = daemon!();
     daemon.post_json("/init", json!({"accessToken": "t"})).await;
+    let begun = Instant::now();
     let long = format!("/{}", "x".repeat(8000));
     for n in 0..300 {
         let path = if n % 2 == 0 { long.as_str() } else { "/envs" };
@@ -291,6 +292,9 @@ async fn requests_without_a_token_do_not_fill_the_log() {
         }
         taken == 2
     });
-    assert_eq!(refusals.len(), 1, "{refusals:?}");
+    // One in each minute.
+    let minutes = begun.elapsed().as_secs() / 60;
+    let most = 1 + usize::try_from(minutes).unwrap();
+    assert!((1..=most).contains(&refusals.len()), "{refusals:?}");
     assert!(refusals[0].len() < 500, "{refusals:?}");
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use shoal_protocol::client::ClientError;
 use shoal_protocol::token::AccessToken;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::daemon::daemon;
 
@@ -170,9 +170,10 @@ async fn a_tunnel_reaches_loopback_listeners() {
 #[tokio::test]
 async fn a_tunnel_needs_the_token_and_a_listening_port() {
     let daemon = daemon!();
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    // It has a port, so that nobody else gets that number, and does not listen.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let port = closed.local_addr().unwrap().port();
-    drop(closed);
     match daemon.client().tunnel(port).await.err() {
         Some(ClientError::Refused { status, .. }) => assert_eq!(status, 502),
         other => panic!("{other:?}"),

@@ -147,18 +147,23 @@ async fn a_command_that_cannot_start_has_exit_code_1() {
 
 #[tokio::test]
 async fn a_command_is_killed_with_its_children_at_its_time_limit() {
-    let runtime = runtime!("1");
-    let pid = runtime.path("pid");
-    let line = format!(
-        "sh -c 'echo begun; sleep 1000 & echo $! >{}; wait'",
-        pid.display()
-    );
-    for body in [
-        json!({"command": line, "timeout_seconds": 0.5}),
-        // The runtime's own limit is a second.
-        json!({"command": line, "timeout_seconds": 1000}),
-        json!({"command": line}),
+    // Long enough for a shell to start on a busy machine.
+    let runtime = runtime!("4");
+    for (number, limit) in [
+        (1, json!(2.5)),
+        // The runtime's own limit is shorter.
+        (2, json!(1000)),
+        (3, Value::Null),
     ] {
+        let pid = runtime.path(&format!("pid{number}"));
+        let line = format!(
+            "sh -c 'echo begun; sleep 1000 & echo $! >{}; wait'",
+            pid.display()
+        );
+        let body = match limit {
+            Value::Null => json!({"command": line}),
+            limit => json!({"command": line, "timeout_seconds": limit}),
+        };
         let result = runtime.execute(body).await;
         assert_eq!(
             (&result["exit_code"], &result["timed_out"]),

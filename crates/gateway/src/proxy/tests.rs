@@ -15,7 +15,7 @@ use shoal_core::auth::{Token, TokenSeed};
 use shoal_core::id::{KeyId, TeamId};
 use shoal_core::routes::{Authorized, Credential, NotAuthorized};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 
 use super::*;
@@ -282,6 +282,14 @@ where
     address
 }
 
+/// A closed port. Nobody else gets its number while the socket is there, which does not listen.
+fn closed_port(address: Ipv4Addr) -> (TcpSocket, u16) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((address, 0).into()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port)
+}
+
 /// A connection with one raw request sent.
 async fn send(fixture: &Fixture, request: &str) -> TcpStream {
     let mut stream = TcpStream::connect(fixture.gateway).await.unwrap();
@@ -384,9 +392,7 @@ async fn a_sandbox_that_does_not_run_is_not_found() {
 #[tokio::test(start_paused = true)]
 async fn a_closed_port_is_retried_and_then_reported() {
     let fixture = fixture(|_| {}).await;
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let (_closed, port) = closed_port(Ipv4Addr::LOCALHOST);
     let begun = tokio::time::Instant::now();
     let answer = ask(&fixture, &to(port, "/", "")).await;
     assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");

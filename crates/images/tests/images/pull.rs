@@ -1,11 +1,13 @@
 #![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 use std::fs;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::json;
 use shoal_core::image::{Image, ImageError, Images, RegistryAuth};
 use shoal_images::{Digest, ImageStore};
 use tar::EntryType;
+use tokio::net::TcpSocket;
 
 use crate::adversary::{Adversary, Answer, Asked};
 use crate::making::{
@@ -323,11 +325,18 @@ async fn a_missing_image_is_not_found() {
     assert!(matches!(error, ImageError::Refused { .. }), "{error}");
 }
 
+/// A closed port. Nobody else gets its number while the socket is there, which does not listen.
+fn closed() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
 #[tokio::test]
 async fn a_registry_that_does_not_answer_is_unreachable() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    drop(listener);
+    let (_closed, address) = closed();
+    let address = address.to_string();
     let place = Place::new();
     let store = place.open();
     match pull(&store, &format!("{address}/x")).await.unwrap_err() {
@@ -616,8 +625,8 @@ async fn a_registry_may_redirect_to_its_storage() {
 #[tokio::test]
 async fn a_tenant_cannot_probe_listeners_on_this_machine() {
     let adversary = Adversary::start(|_| Answer::of(404, ""));
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let closed = closed.local_addr().unwrap().port();
+    let (_closed, address) = closed();
+    let closed = address.port();
     let open = adversary.address.rsplit_once(':').unwrap().1.to_owned();
     let place = Place::new();
     let store = place.open();

@@ -38,6 +38,12 @@ fn a_missing_controller_is_named() {
     assert_eq!(error.to_string(), "no cgroup controller `pids` is mounted");
 }
 
+/// A hierarchy of one test: removing a parent that tests share could come between the parent and the
+/// group that another test makes below it.
+fn hierarchy_of(test: &str) -> Hierarchy {
+    Hierarchy::detect(&Path::new("shoal-test").with_extension(test)).unwrap()
+}
+
 #[test]
 fn swap_does_not_evade_a_memory_limit_that_grows_and_shrinks() {
     if !nix::unistd::geteuid().is_root() {
@@ -45,7 +51,7 @@ fn swap_does_not_evade_a_memory_limit_that_grows_and_shrinks() {
         return;
     }
     let name = format!("swap{}", std::process::id());
-    let hierarchy = Hierarchy::detect(Path::new("shoal-test")).unwrap();
+    let hierarchy = hierarchy_of(&name);
     let limits = Resources {
         memory: Mib(64),
         ..Resources::default()
@@ -75,7 +81,7 @@ fn limits_are_enforced_and_killing_a_group_kills_all_its_processes() {
         return;
     }
     let name = format!("test{}", std::process::id());
-    let hierarchy = Hierarchy::detect(Path::new("shoal-test")).unwrap();
+    let hierarchy = hierarchy_of(&name);
     let limits = Resources {
         cpu: MilliCpu(500),
         memory: Mib(64),
@@ -123,7 +129,7 @@ fn the_weight_of_a_group_is_capped_at_the_size_of_the_machine() {
         return;
     }
     let name = format!("weight{}", std::process::id());
-    let hierarchy = Hierarchy::detect(Path::new("shoal-test")).unwrap();
+    let hierarchy = hierarchy_of(&name);
     let limits = Resources {
         cpu: MilliCpu(128_000),
         memory: Mib(64),

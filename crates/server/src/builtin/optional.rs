@@ -75,7 +75,6 @@ pub(super) fn script(optional: &[Optional]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
 
     use super::*;
@@ -86,10 +85,20 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         for (name, text) in [("apt-get", apt), ("pip", pip)] {
-            let path = directory.path().join(name);
+            let source = directory.path().join(format!("{name}.sh"));
             let text = text.replace("LOG", log.to_str().unwrap());
-            std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+            std::fs::write(&source, format!("#!/bin/sh\n{text}\n")).unwrap();
+            // Another process writes the program: for a moment, children of parallel tests have all
+            // descriptors of this one, and a program that is open for writing cannot be executed.
+            let mut install = Command::new("install");
+            install.args(["--mode=755", "--"]).arg(source);
+            assert!(
+                install
+                    .arg(directory.path().join(name))
+                    .status()
+                    .unwrap()
+                    .success()
+            );
         }
         let why = directory.path().join("why");
         let script = script(optional).replace("/tmp/.why", why.to_str().unwrap());

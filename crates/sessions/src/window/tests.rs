@@ -91,9 +91,10 @@ async fn r2_076_all_of_a_stubborn_command_is_cancelled_and_jobs_stay() {
         panic!("no output");
     };
     let child = String::from_utf8(child.to_vec()).unwrap();
-    // One that has ended may wait for somebody to look at how.
+    // It is killed together with its parent, and may end later. One that has ended may wait for somebody to look at how.
     let look = format!(
-        "! grep -qs 'State:.[^Z]' /proc/{}/status; echo $?; kill -0 $JOB; echo $?",
+        "timeout 60 sh -c 'while grep -qs State:.[^Z] /proc/{}/status; do :; done'; echo $?; \
+         kill -0 $JOB; echo $?",
         child.trim()
     );
     assert_eq!(ran(&window, &look).await, done("0\n0\n"));

@@ -28,6 +28,8 @@ impl Interpreter {
             }
         };
         timeout(DEADLINE, ended).await.unwrap();
+        // The process is gone a moment before its status is told, and no other starts in between.
+        self.daemon.run("true").await;
     }
 
     async fn restart(&self, id: &str) {

@@ -35,16 +35,14 @@ async fn a_request_waits_for_a_server_that_opens_its_port_a_moment_later() {
     let own = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 88, own[2], own[3] | 1);
     let daemon = TcpListener::bind((address, ENVD_PORT)).await.unwrap();
-    let free = TcpListener::bind((address, 0)).await.unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let (closed, port) = closed_port(address);
     let fixture = fixture(|route| route.address = address.into()).await;
     let request = to(port, "/", "");
     let answer = ask(&fixture, &request);
     let open = async {
         // The port was closed; now the gateway tries the sandbox's loopback.
         let (asked, _) = daemon.accept().await.unwrap();
-        let server = TcpListener::bind((address, port)).await.unwrap();
+        let server = closed.listen(16).unwrap();
         serve_on(server, |_| async {
             answer_of(Response::new(Bytes::from("at last")))
         });

@@ -34,15 +34,15 @@ impl Collector {
         let received = spans.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let spans = receive(stream.unwrap());
-                received.lock().extend(spans);
+                receive(stream.unwrap(), &received);
             }
         });
         Self { url, spans }
     }
 }
 
-fn receive(mut stream: BlockingStream) -> Vec<Span> {
+/// Adds the spans of one request. Who is answered finds them there.
+fn receive(mut stream: BlockingStream, received: &Mutex<Vec<Span>>) {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     let message = loop {
@@ -62,11 +62,11 @@ fn receive(mut stream: BlockingStream) -> Vec<Span> {
             break ExportTraceServiceRequest::decode(body).unwrap();
         }
     };
-    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    stream.write_all(answer).unwrap();
     let resources = message.resource_spans.into_iter();
     let scopes = resources.flat_map(|resource| resource.scope_spans);
-    scopes.flat_map(|scope| scope.spans).collect()
+    received.lock().extend(scopes.flat_map(|scope| scope.spans));
+    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    stream.write_all(answer).unwrap();
 }
 
 /// The lines of a log.
