@@ -150,6 +150,8 @@ fn meaning(path: &str, name: &str) -> &'static str {
         (_, "hash") => "Hash of the files, in hexadecimal.",
         (_, "alias") => "Template name.",
         (_, "team") => "Team id.",
+        (_, "window") => "Window name.",
+        ("/sessions/", _) => "Session id.",
         ("/keys/" | "/api-keys/", _) => "Key id.",
         ("/teams/", "name") => "Team name.",
         ("/teams/", _) => "Team id.",
