@@ -138,8 +138,11 @@ impl EntryPools {
             }),
             ..DeleteParams::background()
         };
-        self.api(key).delete(&key.1, &params).await?;
-        self.sets.remove(key);
+        match self.api(key).delete(&key.1, &params).await?.left() {
+            // A finalizer holds it.
+            Some(deleting) => drop(self.sets.put(deleting)),
+            None => self.sets.end(key, set.metadata.uid.as_deref()),
+        }
         Ok(())
     }
 }

@@ -35,7 +35,10 @@ pub(crate) async fn follow<K: Kind>(
             Ok(Event::Init) => watched.begin(),
             Ok(Event::InitApply(object) | Event::Apply(object)) => put(&watched, object),
             Ok(Event::InitDone) => watched.retain_put(),
-            Ok(Event::Delete(object)) => watched.remove(&key(object.metadata())),
+            Ok(Event::Delete(object)) => {
+                let metadata = object.metadata();
+                watched.end(&key(metadata), metadata.uid.as_deref());
+            }
             // A missing right is in the error: the verb and the resource.
             Err(error) => tracing::warn!(kind = K::KIND, %error, "cannot watch"),
         }

@@ -253,7 +253,7 @@ impl Sandboxes {
         match self.api(&key).delete(&key.1, &params).await {
             Ok(deleted) => match deleted.left() {
                 Some(deleting) => drop(self.watched.put(deleting)),
-                None => self.watched.remove(&key),
+                None => self.watched.end(&key, sandbox.metadata.uid.as_deref()),
             },
             // Gone, or another one has the name.
             Err(error) if failure::is_gone(&error) || failure::is_conflict(&error) => {}

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{Metadata, NamespaceResourceScope, Resource};
@@ -11,6 +11,12 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 use crate::identity::{Key, key};
+
+/// So many ended objects are remembered without a look at their age.
+const MANY_ENDED: usize = 1000;
+
+/// No answer of the API server arrives later than this after the end of its object.
+const LATEST_ANSWER: Duration = Duration::from_secs(120);
 
 /// A kind of namespaced objects.
 pub(crate) trait Kind:
@@ -54,6 +60,8 @@ struct State<K> {
     /// What was put since the last list began: it may be newer than the list.
     put: HashSet<Key>,
     indexed: HashMap<String, HashSet<Key>>,
+    /// The UIDs of objects that have ended, and when. An answer that arrives later does not bring them back.
+    ended: HashMap<String, Instant>,
 }
 
 impl<K: Kind> Watched<K> {
@@ -64,6 +72,7 @@ impl<K: Kind> Watched<K> {
                 objects: HashMap::new(),
                 put: HashSet::new(),
                 indexed: HashMap::new(),
+                ended: HashMap::new(),
             }),
             index,
             waiting: Mutex::default(),
@@ -71,11 +80,15 @@ impl<K: Kind> Watched<K> {
         }
     }
 
-    /// Records an object, unless a newer state of it is known. A replica records its own writes before
+    /// Records an object, unless a newer state of it is known, or that it has ended. A replica records its own writes before
     /// the watch shows them.
     pub(crate) fn put(&self, object: K) -> Arc<K> {
         let key = key(object.metadata());
         let mut state = self.state.write();
+        let uid = object.metadata().uid.as_deref();
+        if uid.is_some_and(|uid| state.ended.contains_key(uid)) {
+            return Arc::new(object);
+        }
         state.put.insert(key.clone());
         if let Some(known) = state.objects.get(&key)
             && is_newer(known.metadata(), object.metadata())
@@ -93,9 +106,22 @@ impl<K: Kind> Watched<K> {
         object
     }
 
-    /// Forgets an object.
-    pub(crate) fn remove(&self, key: &Key) {
-        self.state.write().remove(key, self.index);
+    /// Forgets an object that has ended. Another one may have its name.
+    pub(crate) fn end(&self, key: &Key, uid: Option<&str>) {
+        let mut state = self.state.write();
+        if let Some(uid) = uid {
+            let now = Instant::now();
+            if state.ended.len() >= MANY_ENDED {
+                let ended = &mut state.ended;
+                ended.retain(|_, at| now.duration_since(*at) < LATEST_ANSWER);
+            }
+            state.ended.insert(uid.to_owned(), now);
+        }
+        let known = state.objects.get(key);
+        if known.is_some_and(|known| known.metadata().uid.as_deref() == uid) {
+            state.remove(key, self.index);
+        }
+        drop(state);
         self.notify(key);
     }
 
@@ -284,12 +310,28 @@ mod tests {
     }
 
     #[test]
+    fn an_object_that_has_ended_does_not_come_back() {
+        let watched = watched();
+        watched.put(sandbox("a", 10, "x"));
+        watched.end(&at("a"), Some("a"));
+        // The answer of a write that came before the end.
+        watched.put(sandbox("a", 9, "x"));
+        assert!(watched.get(&at("a")).is_none() && watched.find("x").is_none());
+        let mut next = sandbox("a", 11, "y");
+        next.metadata.uid = Some("next".to_owned());
+        watched.put(next);
+        // The watch shows the end of the former one.
+        watched.end(&at("a"), Some("a"));
+        assert!(watched.find("y").is_some());
+    }
+
+    #[test]
     fn a_name_of_several_objects_finds_none() {
         let watched = watched();
         watched.put(sandbox("a", 1, "x"));
         watched.put(sandbox("b", 2, "x"));
         assert!(watched.find("x").is_none());
-        watched.remove(&at("b"));
+        watched.end(&at("b"), Some("b"));
         assert_eq!(
             watched.find("x").unwrap().metadata.name.as_deref(),
             Some("a")
