@@ -5,6 +5,7 @@
 
 pub mod life;
 pub mod machine;
+pub mod merge;
 pub mod path;
 pub mod returning;
 
