@@ -13,10 +13,10 @@ use crate::failure::{Failure, SaveError, Unsaved};
 use crate::room::{Needed, Room};
 use crate::source::{self, Source};
 
-/// What a save needs beside what the sandbox has in memory: tables of the kernel, and of the pages.
+/// The space of a save beyond the memory of the sandbox: tables of the kernel, and of the pages.
 const OVERHEAD: u64 = 16 << 20;
 
-/// A save, in multiples of what the sandbox has in memory.
+/// A save, in multiples of the sandbox's memory.
 const SAVE: Needed = Needed {
     kept: 1,
     scratch: 0,
@@ -95,13 +95,13 @@ impl Agent {
         self.runsc.pause(&source.sandbox).await?;
         let written = self.write(source, key, contents, saving).await;
         if written.is_err() {
-            // It goes on, as if nothing had been asked.
+            // The pod continues without a checkpoint.
             self.runsc.resume(&source.sandbox).await?;
         }
         written
     }
 
-    /// Lets a pod go on that was stopped for a checkpoint which failed.
+    /// Resumes a pod that was paused for a checkpoint which failed.
     pub(crate) async fn let_go(&self, checkpoint: &Checkpoint) -> Result<(), Failure> {
         let status = checkpoint.status.as_ref();
         let failed = status.and_then(|status| status.phase) == Some(CheckpointPhase::Failed);
@@ -122,7 +122,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Waits for a place, and keeps room for what is estimated to be needed.
+    /// Waits for a place, and reserves the estimated space.
     async fn room(
         &self,
         source: &Source,
@@ -181,7 +181,7 @@ impl Agent {
         source.check_same(pod.as_ref())?;
         let size = self.store.size(&staged)?;
         if size > saving.needed.kept {
-            // What the runtime tells does not count all files.
+            // The runtime's figure does not count all files.
             drop(saving.room);
             saving.needed.kept = size;
             saving.room = self.take_room(source, key, saving.needed, size)?;
@@ -216,7 +216,7 @@ impl Agent {
         let staged = self.store.stage(key)?;
         let ended = self.runsc.end(&source.sandbox, staged.path()).await;
         ended.map_err(Failure::NotEnded)?;
-        // Its processes are stopped. They have been killed, so none of them goes on.
+        // Its processes are stopped and then killed, so none of them continues.
         if let Err(error) = self.runsc.resume(&source.sandbox).await {
             tracing::debug!(%error, "the pod has ended already");
         }

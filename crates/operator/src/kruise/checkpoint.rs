@@ -1,4 +1,4 @@
-//! The controller of `Checkpoint`: accepts, describes pods, protects what an executor works on, and expires. Memory and
+//! The controller of `Checkpoint`: accepts, describes pods, protects the objects of an executor, and expires. Memory and
 //! files are kept by an executor, which sets the phases from `Creating` on.
 
 mod attend;
@@ -150,7 +150,7 @@ impl CheckpointController {
         Ok(())
     }
 
-    /// Accepts a checkpoint: nobody but the agent of its node works on it from now on.
+    /// Accepts a checkpoint: from now on, only the agent of its node works on it.
     async fn protect(&self, checkpoint: &Checkpoint, node: &str, pod: &str) -> Result<(), Failure> {
         let mut finalizers = checkpoint.metadata.finalizers.clone().unwrap_or_default();
         finalizers.push(finalizer::CHECKPOINT.to_owned());
@@ -162,7 +162,7 @@ impl CheckpointController {
         self.change(checkpoint, change).await
     }
 
-    /// Gives up a checkpoint that nobody works on any more.
+    /// Fails a checkpoint that has no executor any more.
     async fn attend(&self, checkpoint: &Checkpoint, now: Timestamp) -> Result<Action, Failure> {
         let annotations = checkpoint.metadata.annotations.as_ref();
         let node = annotations.and_then(|annotations| annotations.get(label::CHECKPOINT_NODE));
@@ -186,7 +186,7 @@ impl CheckpointController {
             };
             self.write(checkpoint, status).await?;
         } else {
-            // The agent deletes files that nobody knows when the node is back.
+            // The agent deletes unknown files when the node is back.
             self.finalize(checkpoint, finalizer::CHECKPOINT_FILES)
                 .await?;
         }
@@ -214,7 +214,7 @@ impl CheckpointController {
             .await
     }
 
-    /// Changes the metadata, if nobody else did meanwhile.
+    /// Changes the metadata, unless another client did meanwhile.
     async fn change(&self, checkpoint: &Checkpoint, mut change: Value) -> Result<(), Failure> {
         let (namespace, name) = key(checkpoint);
         let meta = &checkpoint.metadata;

@@ -69,7 +69,7 @@ impl Target {
     /// Reads a policy.
     ///
     /// # Errors
-    /// Says what is wrong.
+    /// The reason.
     pub(crate) fn read(policy: &CapacityPolicy) -> Result<Self, String> {
         let read = |field: &str, text: &IntOrString| {
             let wrong = || format!("capacityPolicy.{field} is neither a number nor a percentage");
@@ -337,7 +337,7 @@ mod tests {
             samples: 4,
         };
         assert_eq!(samples.means(window), Some(expected));
-        // Older samples are forgotten, however long nobody looked.
+        // Older samples are dropped, however long ago the last look was.
         tokio::time::advance(window * 2).await;
         samples.add(Instant::now(), 0, 4, window);
         assert_eq!(samples.means(window), None);
