@@ -1,6 +1,7 @@
 //! Commands, files and code inside a running sandbox.
 
 mod code;
+pub mod home;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
