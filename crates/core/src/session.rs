@@ -5,8 +5,8 @@
 
 pub mod life;
 pub mod machine;
-pub mod path;
-pub mod returning;
+
+pub use shoal_session_files::{interrupted, path, returning};
 
 use std::collections::BTreeMap;
 use std::fmt;
