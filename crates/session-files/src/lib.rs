@@ -10,3 +10,4 @@ pub mod gitignore;
 pub mod interrupted;
 pub mod path;
 pub mod returning;
+pub mod state;

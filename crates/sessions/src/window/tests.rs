@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use parking_lot::Mutex;
+use shoal_core::ports::inside::home::HomeFiles;
 use shoal_core::ports::inside::{
     ByteStream, Code, CodeStream, CommandControl, CommandExit, CommandOutput, DirEntry,
     FileContents, InsideError, RunningCommand,
@@ -126,6 +127,10 @@ impl SandboxClient for Local {
 
     fn run_code(&self, _: Code) -> BoxFuture<'_, Result<CodeStream, InsideError>> {
         unreachable!("no window runs code")
+    }
+
+    fn home(&self, _: &str) -> Arc<dyn HomeFiles> {
+        unreachable!("no window has files")
     }
 }
 
