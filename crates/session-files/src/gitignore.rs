@@ -108,11 +108,12 @@ impl Ignoring {
         if text.len() > FILE_MAX {
             return Err(TooMuch::File);
         }
+        // Empty files are not free either.
         let mut cost = Cost {
             bytes: text.len(),
-            patterns: 0,
+            patterns: 1,
         };
-        if self.cost.bytes + cost.bytes > TOTAL_MAX {
+        if self.cost.bytes + cost.bytes > TOTAL_MAX || self.cost.patterns >= PATTERNS_MAX {
             return Err(TooMuch::Total);
         }
         let mut builder = GitignoreBuilder::new("");

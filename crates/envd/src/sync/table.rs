@@ -1,0 +1,216 @@
+//! What is known of the files of a home directory, and what of it was told.
+//!
+//! The watch and the changes from outside share the table. Whoever looks at a file or changes it holds the lock meanwhile:
+//! so a change from outside is not told as one from inside, and events have the order of what they tell.
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shoal_protocol::sync::{FILES_MAX, WatchLine};
+use shoal_session_files::path::SessionPath;
+
+use super::contents::{Known, Stamp};
+
+/// The most bytes of all paths together.
+const PATHS_MAX: usize = 32 << 20;
+
+/// Numbers events and changes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counter(Arc<AtomicU64>);
+
+impl Counter {
+    /// The next number, from 1.
+    pub(super) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The last number.
+    pub(super) fn last(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// More files than can be watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("more than 200,000 files, or 32 MiB of their names, could return")]
+pub(super) struct TooMany;
+
+/// A file.
+#[derive(Debug)]
+struct Entry {
+    known: Known,
+    /// Whether it was told as present, or was written from outside.
+    told: bool,
+    /// The scan that has seen it.
+    seen: u64,
+}
+
+/// The files.
+#[derive(Debug)]
+pub(super) struct Table {
+    entries: BTreeMap<String, Entry>,
+    bytes: usize,
+    counter: Counter,
+    /// The present scan.
+    pub(super) scan: u64,
+}
+
+impl Table {
+    /// A table without files.
+    pub(super) fn new(counter: Counter) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            bytes: 0,
+            counter,
+            scan: 0,
+        }
+    }
+
+    /// The number of the last event or change.
+    pub(super) fn last(&self) -> u64 {
+        self.counter.last()
+    }
+
+    /// Whether a file is known to be unchanged. The present scan has seen it then.
+    pub(super) fn is_unchanged(
+        &mut self,
+        path: &SessionPath,
+        stamp: &Stamp,
+        executable: bool,
+    ) -> bool {
+        let scan = self.scan;
+        let entry = self.entries.get_mut(path.as_str());
+        entry.is_some_and(|entry| {
+            let known = &entry.known;
+            let same = known.settled && known.stamp == *stamp;
+            let same = same && known.state.executable == executable;
+            if same {
+                entry.seen = scan;
+            }
+            same
+        })
+    }
+
+    /// What is known of an unchanged file.
+    pub(super) fn known(&self, path: &SessionPath, stamp: &Stamp) -> Option<Known> {
+        let known = self.entries.get(path.as_str())?.known;
+        (known.settled && known.stamp == *stamp).then_some(known)
+    }
+
+    /// Marks a file as seen that cannot be read at present.
+    pub(super) fn keep(&mut self, path: &SessionPath) {
+        let scan = self.scan;
+        if let Some(entry) = self.entries.get_mut(path.as_str()) {
+            entry.seen = scan;
+        }
+    }
+
+    /// Takes what was found, and returns what is to be told.
+    ///
+    /// # Errors
+    /// When there are too many files.
+    pub(super) fn found(
+        &mut self,
+        path: &SessionPath,
+        known: Known,
+    ) -> Result<Option<WatchLine>, TooMany> {
+        let (same, told) = match self.entries.get(path.as_str()) {
+            Some(entry) => (entry.known.state == known.state, entry.told),
+            None => (false, false),
+        };
+        let tells = match (known.returns, told) {
+            (true, true) => !same,
+            (true, false) => true,
+            // A file that came from outside is not withheld before it changes.
+            (false, told) => told && !same,
+        };
+        let told = if tells { known.returns } else { told };
+        self.put(path, known, told)?;
+        if !tells {
+            return Ok(None);
+        }
+        let (path, at) = (path.clone(), self.counter.next());
+        Ok(Some(if known.returns {
+            let state = known.state;
+            WatchLine::Present { path, state, at }
+        } else {
+            WatchLine::Withheld { path, at }
+        }))
+    }
+
+    /// Takes what was written from outside, which is not told. Returns the number of the change.
+    pub(super) fn written(&mut self, path: &SessionPath, known: Option<Known>) -> u64 {
+        match known {
+            // One more than the most is found by the next scan.
+            Some(known) => drop(self.put(path, known, true)),
+            None => drop(self.take(path.as_str())),
+        }
+        self.counter.next()
+    }
+
+    /// Forgets a file that is gone, and returns what is to be told.
+    pub(super) fn gone(&mut self, path: &SessionPath) -> Option<WatchLine> {
+        self.take(path.as_str())?.told.then(|| WatchLine::Absent {
+            path: path.clone(),
+            at: self.counter.next(),
+        })
+    }
+
+    /// Forgets a file that does not return, and returns what is to be told.
+    pub(super) fn withheld(&mut self, path: &SessionPath) -> Option<WatchLine> {
+        self.take(path.as_str())?.told.then(|| WatchLine::Withheld {
+            path: path.clone(),
+            at: self.counter.next(),
+        })
+    }
+
+    /// The files below a directory, all for the home.
+    pub(super) fn below(&self, directory: &str) -> Vec<SessionPath> {
+        self.range(directory).map(|(path, _)| path).collect()
+    }
+
+    /// Those of them that the present scan has not seen.
+    pub(super) fn unseen(&self, directory: &str) -> Vec<SessionPath> {
+        let all = self.range(directory);
+        let unseen = all.filter(|(_, entry)| entry.seen != self.scan);
+        unseen.map(|(path, _)| path).collect()
+    }
+
+    fn range(&self, directory: &str) -> impl Iterator<Item = (SessionPath, &Entry)> {
+        // `0` follows `/`.
+        let (from, to) = (format!("{directory}/"), format!("{directory}0"));
+        let bounds = match directory {
+            "" => (Unbounded, Unbounded),
+            _ => (Included(from.as_str()), Excluded(to.as_str())),
+        };
+        let entries = self.entries.range::<str, _>(bounds);
+        let entries: Vec<_> = entries.collect();
+        // Every key was a path.
+        let paths = entries.into_iter();
+        paths.filter_map(|(path, entry)| Some((path.parse().ok()?, entry)))
+    }
+
+    fn put(&mut self, path: &SessionPath, known: Known, told: bool) -> Result<(), TooMany> {
+        let seen = self.scan;
+        let entry = Entry { known, told, seen };
+        if self
+            .entries
+            .insert(path.as_str().to_owned(), entry)
+            .is_none()
+        {
+            self.bytes += path.as_str().len();
+        }
+        if self.entries.len() > FILES_MAX || self.bytes > PATHS_MAX {
+            return Err(TooMany);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, path: &str) -> Option<Entry> {
+        let entry = self.entries.remove(path)?;
+        self.bytes -= path.len();
+        Some(entry)
+    }
+}

@@ -1,0 +1,1 @@
+//! A watch and changes from outside, in a real directory.
