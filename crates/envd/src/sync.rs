@@ -7,20 +7,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures_util::stream;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use http_body::Frame;
-use http_body_util::{BodyExt, Limited, StreamBody};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use serde::Serialize;
 use shoal_protocol::sync::frame::Changes;
-use shoal_protocol::sync::{
-    BATCH_MAX, CONTENTS_MAX, FlushAnswer, KEEPALIVE, LookRequest, WatchFailure, WatchLine,
-};
+use shoal_protocol::sync::{BATCH_MAX, CONTENTS_MAX, FlushAnswer, LookRequest};
 use shoal_session_files::path::SessionPath;
 use shoal_session_files::returning;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
@@ -31,7 +26,7 @@ use crate::heap::HeapTrimmer;
 use crate::log::Log;
 use crate::path;
 use crate::query;
-use crate::response::{self, BodyError, HttpResponse};
+use crate::response::{self, HttpResponse};
 use crate::settings::Settings;
 use crate::user::Users;
 
@@ -40,18 +35,18 @@ mod contents;
 mod dirty;
 mod home;
 mod identity;
+mod listener;
 mod notifier;
 mod scan;
 mod table;
-#[cfg(test)]
-mod tests;
 mod watcher;
 
 use apply::Applier;
 use home::{Home, PathError};
 use identity::Identity;
+use listener::Listener;
 use table::{Counter, Table};
-use watcher::{Control, Watcher, encode};
+use watcher::{Control, Watcher};
 
 /// Limit of concurrent requests that have a thread; others wait. Watches are not among them.
 const MAX_WORKERS: usize = 8;
@@ -61,9 +56,6 @@ const WATCH_CAPACITY: usize = 4;
 
 /// Largest body of a look: the longest paths, escaped.
 const MAX_LOOK: usize = 20 << 20;
-
-/// A large piece of memory, for the heap.
-const TABLE_SIZE: u64 = 32 << 20;
 
 /// Serves `/sync`.
 pub(crate) struct Sync {
@@ -208,14 +200,17 @@ impl Sync {
             former.replaced.notify_one();
             former.control.end();
         }
-        Ok(lines_answer(Listener {
-            lines,
-            replaced,
-            control,
-            current: self.current.clone(),
-            heap: self.heap.clone(),
-            ended: false,
-        }))
+        Ok(as_lines(
+            Listener {
+                lines,
+                replaced,
+                control,
+                current: self.current.clone(),
+                heap: self.heap.clone(),
+                ended: false,
+            }
+            .answer(),
+        ))
     }
 
     fn flush(&self) -> Result<HttpResponse, RequestError> {
@@ -358,58 +353,4 @@ fn as_lines(mut answer: HttpResponse) -> HttpResponse {
     let kind = HeaderValue::from_static("application/jsonl");
     answer.headers_mut().insert(CONTENT_TYPE, kind);
     response::not_stored(answer)
-}
-
-/// The reader of a watch. Ends the watch when dropped.
-struct Listener {
-    lines: mpsc::Receiver<Bytes>,
-    replaced: Arc<Notify>,
-    control: Arc<Control>,
-    current: Arc<Mutex<Option<Current>>>,
-    heap: Arc<HeapTrimmer>,
-    ended: bool,
-}
-
-impl Listener {
-    /// The next piece of the answer.
-    async fn next(&mut self) -> Option<Bytes> {
-        if self.ended {
-            return None;
-        }
-        let piece = tokio::select! {
-            biased;
-            () = self.replaced.notified() => {
-                self.ended = true;
-                let line = WatchLine::Failed {
-                    reason: WatchFailure::Replaced,
-                    message: "another watch has begun".to_owned(),
-                };
-                return Some(encode(&line).into());
-            }
-            piece = tokio::time::timeout(KEEPALIVE, self.lines.recv()) => piece,
-        };
-        piece.unwrap_or_else(|_| Some(Bytes::from_static(b"\n")))
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.control.end();
-        let mut current = self.current.lock();
-        if current
-            .as_ref()
-            .is_some_and(|current| Arc::ptr_eq(&current.control, &self.control))
-        {
-            *current = None;
-        }
-        self.heap.record_transfer(TABLE_SIZE);
-    }
-}
-
-fn lines_answer(listener: Listener) -> HttpResponse {
-    let pieces = stream::unfold(listener, async |mut listener: Listener| {
-        let piece = listener.next().await?;
-        Some((Ok::<_, BodyError>(Frame::data(piece)), listener))
-    });
-    as_lines(HttpResponse::new(StreamBody::new(pieces).boxed_unsync()))
 }

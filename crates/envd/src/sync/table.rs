@@ -8,8 +8,9 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use shoal_protocol::sync::{FILES_MAX, WatchLine};
+use shoal_protocol::sync::{CONTENTS_MAX, FILES_MAX, WatchLine};
 use shoal_session_files::path::SessionPath;
+use shoal_session_files::returning;
 
 use super::contents::{Known, Stamp};
 
@@ -37,12 +38,22 @@ impl Counter {
 #[error("more than 200,000 files, or 32 MiB of their names, could return")]
 pub(super) struct TooMany;
 
+/// Whether the reader of the watch knows of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// It does not.
+    No,
+    /// It has written the file itself. Whether the file returns is not known before the watch has looked at it.
+    Written,
+    /// It was told.
+    Yes,
+}
+
 /// A file.
 #[derive(Debug)]
 struct Entry {
     known: Known,
-    /// Whether it was told as present, or was written from outside.
-    told: bool,
+    told: Told,
     /// The scan that has seen it.
     seen: u64,
 }
@@ -118,15 +129,14 @@ impl Table {
     ) -> Result<Option<WatchLine>, TooMany> {
         let (same, told) = match self.entries.get(path.as_str()) {
             Some(entry) => (entry.known.state == known.state, entry.told),
-            None => (false, false),
+            None => (false, Told::No),
         };
         let tells = match (known.returns, told) {
-            (true, true) => !same,
-            (true, false) => true,
-            // A file that came from outside is not withheld before it changes.
-            (false, told) => told && !same,
+            (true, Told::No) => true,
+            (true, _) => !same,
+            (false, told) => told != Told::No,
         };
-        let told = if tells { known.returns } else { told };
+        let told = if known.returns { Told::Yes } else { Told::No };
         self.put(path, known, told)?;
         if !tells {
             return Ok(None);
@@ -142,9 +152,12 @@ impl Table {
 
     /// Takes what was written from outside, which is not told. Returns the number of the change.
     pub(super) fn written(&mut self, path: &SessionPath, known: Option<Known>) -> u64 {
-        match known {
-            // One more than the most is found by the next scan.
-            Some(known) => drop(self.put(path, known, true)),
+        let returns = |known: &Known| {
+            known.returns && returning::may_return(path, known.state.size, CONTENTS_MAX)
+        };
+        match known.filter(returns) {
+            // One more than the most is found by the next look.
+            Some(known) => drop(self.put(path, known, Told::Written)),
             None => drop(self.take(path.as_str())),
         }
         self.counter.next()
@@ -152,7 +165,8 @@ impl Table {
 
     /// Forgets a file that is gone, and returns what is to be told.
     pub(super) fn gone(&mut self, path: &SessionPath) -> Option<WatchLine> {
-        self.take(path.as_str())?.told.then(|| WatchLine::Absent {
+        let told = self.take(path.as_str())?.told;
+        (told != Told::No).then(|| WatchLine::Absent {
             path: path.clone(),
             at: self.counter.next(),
         })
@@ -160,7 +174,8 @@ impl Table {
 
     /// Forgets a file that does not return, and returns what is to be told.
     pub(super) fn withheld(&mut self, path: &SessionPath) -> Option<WatchLine> {
-        self.take(path.as_str())?.told.then(|| WatchLine::Withheld {
+        let told = self.take(path.as_str())?.told;
+        (told == Told::Yes).then(|| WatchLine::Withheld {
             path: path.clone(),
             at: self.counter.next(),
         })
@@ -192,7 +207,7 @@ impl Table {
         paths.filter_map(|(path, entry)| Some((path.parse().ok()?, entry)))
     }
 
-    fn put(&mut self, path: &SessionPath, known: Known, told: bool) -> Result<(), TooMany> {
+    fn put(&mut self, path: &SessionPath, known: Known, told: Told) -> Result<(), TooMany> {
         let seen = self.scan;
         let entry = Entry { known, told, seen };
         if self

@@ -125,10 +125,14 @@ impl Control {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// What was asked since the last time: the last flush.
-    fn take(&self) -> Result<u64, WatchEnd> {
+    /// Goes to sleep again. What was asked before that is to be looked at afterwards.
+    fn sleep(&self) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.wake, &mut count);
+    }
+
+    /// The last flush that was asked for.
+    fn asked(&self) -> Result<u64, WatchEnd> {
         let asked = self.asked.lock();
         if asked.ended {
             return Err(WatchEnd::Closed);
@@ -237,7 +241,8 @@ impl Watcher {
         self.settle(0)?;
         loop {
             self.wait()?;
-            let flush = self.control.take()?;
+            self.control.sleep();
+            let flush = self.control.asked()?;
             let flushes = flush > self.settled;
             let gone = self.read_events();
             if self.dirty.take_everything() || (self.is_rescan_due() || flushes) && self.is_blind()
@@ -340,6 +345,6 @@ impl Watcher {
 
     /// Fails when nobody listens any more.
     pub(super) fn check(&self) -> Result<(), WatchEnd> {
-        self.control.take().map(drop)
+        self.control.asked().map(drop)
     }
 }

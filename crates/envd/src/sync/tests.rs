@@ -1,1 +1,0 @@
-//! A watch and changes from outside, in a real directory.
