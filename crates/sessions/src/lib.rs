@@ -6,3 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod window;
+
+#[cfg(test)]
+mod memory_home;
