@@ -246,7 +246,8 @@ fn write(file: &File, old: u64, contents: &[u8]) -> io::Result<()> {
     let common = usize::try_from(old.min(new)).unwrap_or(contents.len());
     let (begin, end) = contents.split_at_checked(common).unwrap_or((contents, &[]));
     if let Err(error) = file.write_all_at(end, old) {
-        file.set_len(old)?;
+        // Only if this fails, too, is more there than before.
+        let _ = file.set_len(old);
         return Err(error);
     }
     file.write_all_at(begin, 0)?;
@@ -306,4 +307,52 @@ pub(super) fn look(home: &Home, path: &SessionPath) -> FoundLine {
         }
     }
     other("it changes all the time")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Seek as _};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_whole_whatever_its_old_length() {
+        for (old, new) in [
+            ("", "new"),
+            ("older", "new"),
+            ("old", "newer"),
+            ("old", ""),
+            ("a", "b"),
+        ] {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all_at(old.as_bytes(), 0).unwrap();
+            write(&file, old.len() as u64, new.as_bytes()).unwrap();
+            let mut found = String::new();
+            file.rewind().unwrap();
+            file.read_to_string(&mut found).unwrap();
+            assert_eq!(found, new, "over {old}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_found_while_the_old_contents_are_whole() {
+        // Nothing can be written to it, and nothing of the beginning is tried before.
+        let full = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let error = write(&full, 2, b"abcd").unwrap_err();
+        assert!(matches!(
+            error.raw_os_error(),
+            Some(libc::EINVAL | libc::ENOSPC)
+        ));
+    }
+
+    #[test]
+    fn who_may_read_may_execute() {
+        assert_eq!(mode(0o100_644, true).as_raw_mode(), 0o755);
+        assert_eq!(mode(0o100_640, true).as_raw_mode(), 0o750);
+        assert_eq!(mode(0o100_755, false).as_raw_mode(), 0o644);
+    }
 }

@@ -65,6 +65,15 @@ impl Notifier {
         }
     }
 
+    /// A notifier whom the kernel tells nothing.
+    #[cfg(test)]
+    pub(super) fn blind() -> Self {
+        Self {
+            kernel: None,
+            ..Self::new()
+        }
+    }
+
     /// What becomes readable when the kernel has something to tell.
     pub(super) fn fd(&self) -> Option<&OwnedFd> {
         self.kernel.as_ref()

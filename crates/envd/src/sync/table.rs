@@ -229,3 +229,87 @@ impl Table {
         Some(entry)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use shoal_session_files::state::FileState;
+
+    use super::super::contents::digest_of;
+    use super::*;
+
+    fn path(text: &str) -> SessionPath {
+        text.parse().unwrap()
+    }
+
+    fn known(text: &str, returns: bool) -> Known {
+        let stat = rustix::fs::fstat(tempfile::tempfile().unwrap()).unwrap();
+        Known {
+            state: FileState {
+                digest: digest_of(text.as_bytes()),
+                size: text.len() as u64,
+                executable: false,
+            },
+            returns,
+            stamp: Stamp::of(&stat),
+            settled: false,
+        }
+    }
+
+    #[test]
+    fn what_was_written_from_outside_is_told_once_it_changes() {
+        let mut table = Table::new(Counter::default());
+        let at = path("a");
+        assert_eq!(table.written(&at, Some(known("1", true))), 1);
+        assert_eq!(table.found(&at, known("1", true)), Ok(None));
+        let told = table.found(&at, known("2", true)).unwrap();
+        assert!(
+            matches!(told, Some(WatchLine::Present { at: 2, .. })),
+            "{told:?}"
+        );
+        let told = table.found(&at, known("\0", false)).unwrap();
+        assert!(
+            matches!(told, Some(WatchLine::Withheld { at: 3, .. })),
+            "{told:?}"
+        );
+        assert_eq!(table.gone(&at), None);
+        // Written where nothing returns from: neither told nor kept.
+        table.written(&path("node_modules/a"), Some(known("1", true)));
+        table.written(&path("b"), Some(known("\0", false)));
+        assert_eq!(table.below(""), []);
+    }
+
+    #[test]
+    fn a_directory_has_what_is_below_it() {
+        let mut table = Table::new(Counter::default());
+        for name in ["d", "d-e", "d/a", "d/b/c", "d0", "e/d/a"] {
+            table.found(&path(name), known("", true)).unwrap();
+        }
+        assert_eq!(table.below("d"), [path("d/a"), path("d/b/c")]);
+        table.scan += 1;
+        table.keep(&path("d/a"));
+        assert_eq!(table.unseen("d"), [path("d/b/c")]);
+        assert_eq!(table.below("").len(), 6);
+    }
+
+    #[test]
+    fn a_table_is_bounded() {
+        let mut table = Table::new(Counter::default());
+        let entry = known("", true);
+        for number in 0..FILES_MAX {
+            table.found(&path(&number.to_string()), entry).unwrap();
+        }
+        assert_eq!(table.found(&path("more"), entry), Err(TooMany));
+        let mut table = Table::new(Counter::default());
+        let long = "x".repeat(250);
+        let long = [long.as_str(); 4].join("/");
+        let found = (0..FILES_MAX).find(|number| {
+            table
+                .found(&path(&format!("{long}{number}")), entry)
+                .is_err()
+        });
+        assert!(
+            found.is_some_and(|number| number < FILES_MAX / 2),
+            "{found:?}"
+        );
+    }
+}

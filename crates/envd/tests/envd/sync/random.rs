@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 use shoal_core::ports::inside::home::Applied;
 use shoal_core::session::path::SessionPath;
@@ -174,4 +175,45 @@ fn what_was_told_is_what_is_there() {
         Ok(())
     });
     outcome.unwrap();
+}
+
+#[tokio::test]
+async fn a_storm_of_changes_is_told_to_its_end() {
+    let daemon = daemon!();
+    let mut watched = Watched::start(&daemon).await;
+    let threads: Vec<_> = (0..3)
+        .map(|_| {
+            let home = daemon.home();
+            std::thread::spawn(move || {
+                let mut runner = TestRunner::new(Config::default());
+                let places = places();
+                let mut place = move || places.new_tree(&mut runner).unwrap().current();
+                for round in 0..1_500 {
+                    let (at, to) = (home.join(place()), home.join(place()));
+                    // Others do the same; what cannot be done is not done.
+                    let _ = match round % 5 {
+                        0 => fs::create_dir_all(&at),
+                        1 | 2 => fs::write(&at, format!("{round}")),
+                        3 => fs::rename(&at, &to),
+                        _ => fs::remove_file(&at).or_else(|_| fs::remove_dir_all(&at)),
+                    };
+                }
+            })
+        })
+        .collect();
+    while threads.iter().any(|thread| !thread.is_finished()) {
+        watched.settle().await;
+    }
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+    watched.settle().await;
+    let mut there = BTreeMap::new();
+    returning(&daemon.home(), "", &mut there);
+    let told = watched
+        .known
+        .iter()
+        .map(|(at, state)| (at.clone(), state.0));
+    let there = there.iter().map(|(at, text)| (at.clone(), digest(text)));
+    assert_eq!(told.collect::<BTreeMap<_, _>>(), there.collect());
 }
