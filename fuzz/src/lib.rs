@@ -5,6 +5,7 @@
 
 mod connect;
 mod kernel;
+mod sync;
 mod upload;
 
 use std::fs;
@@ -19,6 +20,7 @@ use shoal_oci::export::receive_bytes;
 
 pub use connect::connect;
 pub use kernel::kernel;
+pub use sync::sync;
 pub use upload::multipart;
 
 /// A function that is fuzzed.
@@ -34,6 +36,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("kernel", kernel),
     ("layer", layer),
     ("multipart", multipart),
+    ("sync", sync),
 ];
 
 /// Which sandbox a request is for: lines of `name: value`, the first one the request's target.

@@ -6,8 +6,8 @@
 pub mod life;
 pub mod machine;
 pub mod merge;
-pub mod path;
-pub mod returning;
+
+pub use shoal_session_files::{interrupted, path, returning};
 
 use std::collections::BTreeMap;
 use std::fmt;

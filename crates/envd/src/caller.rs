@@ -127,7 +127,7 @@ impl Caller {
 
 /// The user name in `Authorization: Basic`. The password is ignored, as is a malformed header; E2B
 /// does the same.
-fn basic_user(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn basic_user(headers: &HeaderMap) -> Option<String> {
     let header = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, encoded) = header.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {

@@ -36,6 +36,8 @@ mod target;
 mod upload;
 
 pub(crate) use confined::locate;
+pub(crate) use download::file_body;
+pub(crate) use upload::{Pieces, drain, forward};
 
 /// Limit of concurrent uploads and compositions, each of which holds a thread; others wait.
 const MAX_WRITERS: usize = 64;
@@ -49,18 +51,21 @@ pub(crate) struct RequestError {
 }
 
 impl RequestError {
-    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+    /// An error with this status.
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
             message: message.into(),
         }
     }
 
-    fn bad_request(message: impl Into<String>) -> Self {
+    /// An error of the caller.
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    fn shutting_down() -> Self {
+    /// The error of work that the end of the daemon interrupts.
+    pub(crate) fn shutting_down() -> Self {
         let message = "the daemon is shutting down";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }

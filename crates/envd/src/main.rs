@@ -6,7 +6,7 @@
 //! # Request flow
 //!
 //! [`server`] accepts a connection. [`router`] checks the token and dispatches to [`rpc`] (which
-//! serves [`process`] and [`filesystem`]), [`files`], [`init`], [`metrics`] or [`tunnel`]. In
+//! serves [`process`] and [`filesystem`]), [`files`], [`sync`], [`init`], [`metrics`] or [`tunnel`]. In
 //! templates with kernels, [`interpreter`] listens on a second port. In a pod of a Kubernetes cluster,
 //! [`runtime`] listens on another one.
 //! [`settings`] holds the control plane's configuration; [`user`] and [`path`] resolve users and
@@ -54,6 +54,7 @@ mod runtime;
 mod server;
 mod services;
 mod settings;
+mod sync;
 mod tunnel;
 mod user;
 
@@ -79,6 +80,7 @@ use rpc::Rpc;
 use runtime::Runtime;
 use services::SharedServices;
 use settings::Settings;
+use sync::Sync;
 use user::Users;
 
 /// Limit of blocking threads. Each upload holds one; all other work uses one only briefly.
@@ -232,6 +234,7 @@ fn routes(config: &Config, services: &SharedServices) -> Routes {
             FilesystemService::new(caller, log.clone()),
         ),
         files: Files::new(Arc::clone(settings), Arc::clone(users), log.clone()),
+        sync: Sync::new(Arc::clone(settings), Arc::clone(users), log.clone()),
         init: Init::new(
             Arc::clone(settings),
             Arc::clone(time),

@@ -20,6 +20,7 @@ use crate::response::{self, HttpResponse};
 use crate::rpc::Rpc;
 use crate::server::{Peer, RequestHandler};
 use crate::settings::Settings;
+use crate::sync::Sync;
 use crate::tunnel;
 
 /// Routes without the token check: liveness, and those that authorise requests themselves.
@@ -38,6 +39,8 @@ pub(crate) struct Routes {
     pub(crate) rpc: Rpc,
     /// `/files`.
     pub(crate) files: Files,
+    /// `/sync`.
+    pub(crate) sync: Sync,
     /// `/init`.
     pub(crate) init: Init,
     /// The code interpreter, which looks for kernels after each `/init`.
@@ -95,6 +98,9 @@ impl Routes {
         }
         if path.starts_with("/files") {
             return self.files.handle(request).await;
+        }
+        if path.starts_with("/sync/") {
+            return self.sync.handle(request).await;
         }
         if let (Some(port), &Method::GET) = (path.strip_prefix("/tunnel/"), request.method()) {
             let port = port.to_owned();

@@ -49,6 +49,7 @@ mod dial;
 mod error;
 mod files;
 mod filesystem;
+mod home;
 mod interpreter;
 mod process;
 mod sandbox;

@@ -7,6 +7,7 @@
 //!   sandbox.
 //! * [`token`]: the access token.
 //! * [`pass`]: who may give a daemon in a pod its first token.
+//! * [`sync`]: bodies of the routes for the files of sessions.
 //! * [`build`]: bodies of template builds, shared by the server and the command line.
 //! * [`native`]: bodies of Shoal's native API, shared by the server and the command line.
 //! * `client` (feature of that name): a client for the control plane and the command line.
@@ -36,6 +37,7 @@ pub mod metrics;
 pub mod native;
 pub mod pass;
 pub mod signature;
+pub mod sync;
 pub mod token;
 
 /// Code generated from `proto/`.
@@ -73,8 +75,8 @@ pub const ENVD_VERSION: &str = "0.6.13";
 pub const TUNNEL_UPGRADE: &str = "shoal-tunnel";
 
 /// Routes of the daemon for the host only. The gateway does not forward them.
-pub const INTERNAL_ROUTES: [&str; 7] = [
-    "init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "tunnel",
+pub const INTERNAL_ROUTES: [&str; 8] = [
+    "init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "sync", "tunnel",
 ];
 
 /// Whether a path matches one of [`INTERNAL_ROUTES`], also when obfuscated by blanks, doubled
@@ -109,6 +111,7 @@ mod tests {
             "/tunnel/80",
             "/init;x",
             "/%2finit",
+            "/sync/apply",
         ] {
             assert!(is_internal_route(path), "{path}");
         }

@@ -13,16 +13,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("checkpoint", &[]),
     ("cli", &["core", "crds", "protocol"]),
     ("cluster", &["core", "crds", "protocol", "tasks"]),
-    ("core", &[]),
+    ("core", &["session-files"]),
     ("crds", &[]),
     ("engine", &["core", "protocol", "tasks"]),
-    ("envd", &["protocol"]),
+    ("envd", &["protocol", "session-files"]),
     ("gateway", &["core", "protocol"]),
     ("images", &["core", "node"]),
     ("node", &["core"]),
     ("oci", &["core", "images", "node"]),
     ("operator", &["checkpoint", "crds", "protocol", "tasks"]),
-    ("protocol", &["core"]),
+    ("protocol", &["core", "session-files"]),
     ("router", &["core", "gateway"]),
     ("runsc", &["checkpoint"]),
     (
@@ -32,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "node", "oci", "operator", "router", "tasks",
         ],
     ),
+    ("session-files", &[]),
     ("sessions", &["core"]),
     ("tasks", &[]),
 ];
@@ -40,6 +41,11 @@ const ARROWS: &[(&str, &[&str])] = &[
 const BANNED: &[(&str, &[&str])] = &[
     // Pure rules: no runtime, no network, no files, no database.
     ("core", &["tokio", "hyper", "axum", "reqwest", "rusqlite"]),
+    // It is in the daemon, too.
+    (
+        "session-files",
+        &["tokio", "hyper", "regex", "shoal-core", "shoal-protocol"],
+    ),
     // Types and their conversion: a client of any kind can use them.
     ("crds", &["tokio", "hyper", "kube", "reqwest"]),
     ("engine", &["axum", "kube", "oci-spec", "rtnetlink"]),

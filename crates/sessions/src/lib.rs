@@ -8,6 +8,8 @@
 
 #[cfg(test)]
 mod local;
+#[cfg(test)]
+mod memory_home;
 mod service;
 pub mod window;
 

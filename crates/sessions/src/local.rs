@@ -9,6 +9,7 @@ use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
 use shoal_core::clock::{Clock, Timestamp};
+use shoal_core::ports::inside::home::HomeFiles;
 use shoal_core::ports::inside::{
     ByteStream, Code, CodeStream, CommandControl, CommandExit, CommandOutput, DirEntry,
     FileContents, InsideError, RunningCommand, SandboxClient, SandboxCommand, TerminalSize,
@@ -129,6 +130,10 @@ impl SandboxClient for Local {
 
     fn run_code(&self, _: Code) -> BoxFuture<'_, Result<CodeStream, InsideError>> {
         unreachable!("no window runs code")
+    }
+
+    fn home(&self, _: &str) -> Arc<dyn HomeFiles> {
+        unreachable!("no window has files")
     }
 }
 

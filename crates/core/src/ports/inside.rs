@@ -1,6 +1,7 @@
 //! Commands, files and code inside a running sandbox.
 
 mod code;
+pub mod home;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::ports::sandboxes::SandboxError;
 use crate::sandbox::SandboxRecord;
 
 pub use self::code::{Code, CodeError, CodeEvent, CodeResult, CodeStream};
+use self::home::HomeFiles;
 
 /// The contents of a file as a stream, on its way in or out. Never held in memory as a whole.
 pub type ByteStream = BoxStream<'static, io::Result<Bytes>>;
@@ -318,4 +320,7 @@ pub trait SandboxClient: Send + Sync {
     /// # Errors
     /// When the sandbox has no interpreter, or the interpreter refuses the code or does not answer.
     fn run_code(&self, code: Code) -> BoxFuture<'_, Result<CodeStream, InsideError>>;
+
+    /// The files of a session below a directory of the user: its home, if the path is empty.
+    fn home(&self, directory: &str) -> Arc<dyn HomeFiles>;
 }

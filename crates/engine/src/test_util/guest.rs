@@ -16,11 +16,13 @@ use shoal_core::auth::Token;
 
 use super::gate::Gate;
 use crate::guest::{Guest, InitSpec};
+use shoal_core::ports::inside::home::{Applied, Found, HomeChange, HomeEvents, HomeFiles};
 use shoal_core::ports::inside::{
     ByteStream, Code, CodeStream, CommandControl, CommandExit, CommandOutput, DirEntry,
     FileContents, FileKind, InsideError, RunningCommand, SandboxClient, SandboxCommand,
     TerminalSize,
 };
+use shoal_core::session::path::SessionPath;
 use shoal_protocol::client::{RunEnd, SandboxTarget};
 
 /// A daemon that accepts every request unless it is told otherwise, and records them.
@@ -231,6 +233,43 @@ impl SandboxClient for FakeClient {
 
     fn run_code(&self, _: Code) -> BoxFuture<'_, Result<CodeStream, InsideError>> {
         Box::pin(async { Err(InsideError::Refused("it has no interpreter".to_owned())) })
+    }
+
+    fn home(&self, _: &str) -> Arc<dyn HomeFiles> {
+        Arc::new(NoHome)
+    }
+}
+
+/// Of the files of sessions the fake has nothing.
+struct NoHome;
+
+fn no_home<T: Send + 'static>() -> BoxFuture<'static, Result<T, InsideError>> {
+    Box::pin(async {
+        Err(InsideError::Refused(
+            "it has no files of sessions".to_owned(),
+        ))
+    })
+}
+
+impl HomeFiles for NoHome {
+    fn watch(&self, _: u64) -> BoxFuture<'_, Result<HomeEvents, InsideError>> {
+        no_home()
+    }
+
+    fn apply(&self, _: Vec<HomeChange>) -> BoxFuture<'_, Result<Vec<Applied>, InsideError>> {
+        no_home()
+    }
+
+    fn look(&self, _: Vec<SessionPath>) -> BoxFuture<'_, Result<Vec<Found>, InsideError>> {
+        no_home()
+    }
+
+    fn read(&self, _: SessionPath) -> BoxFuture<'_, Result<FileContents, InsideError>> {
+        no_home()
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<u64, InsideError>> {
+        no_home()
     }
 }
 

@@ -198,8 +198,8 @@ fn plain(
     let hidden = size == 0 && status == StatusCode::OK && has_hidden_contents(&file);
     let length = (!hidden).then_some(range.end - range.start);
     let mut answer = HttpResponse::new(match length {
-        Some(0) => response::empty(),
-        length => body(FileBytes::new(file, length, heap)),
+        Some(length) => file_body(file, length, heap),
+        None => body(FileBytes::new(file, None, heap)),
     });
     *answer.status_mut() = status;
     let answer_headers = answer.headers_mut();
@@ -216,6 +216,14 @@ fn plain(
         );
     }
     Ok(answer)
+}
+
+/// The first bytes of a file, as a response body.
+pub(crate) fn file_body(file: File, length: u64, heap: &Arc<HeapTrimmer>) -> Body {
+    match length {
+        0 => response::empty(),
+        length => body(FileBytes::new(file, Some(length), heap)),
+    }
 }
 
 /// Whether an allegedly empty file has contents.

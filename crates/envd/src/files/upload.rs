@@ -83,10 +83,10 @@ impl Files {
         write: impl FnOnce(Pieces) -> Result<T, RequestError> + Send + 'static,
     ) -> Result<T, RequestError> {
         let writer = Arc::clone(&self.writers).acquire_owned().await;
-        let (tx, rx) = mpsc::channel(CHANNEL_CAPACITY);
+        let (tx, pieces) = Pieces::channel();
         let work = tokio::task::spawn_blocking(move || {
             let _writer = writer;
-            write(Pieces::new(rx))
+            write(pieces)
         });
         let moved = forward(&mut body, tx).await;
         self.heap.record_transfer(moved);
@@ -241,10 +241,10 @@ impl UploadRequest {
 
 /// A piece of the body; `None` at its end. A channel closed without `None` means that the sender
 /// disconnected.
-type Piece = Option<Bytes>;
+pub(crate) type Piece = Option<Bytes>;
 
 /// Forwards the body while the writer accepts it. Returns the number of bytes.
-async fn forward(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
+pub(crate) async fn forward(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
     let mut moved = 0;
     loop {
         match body.frame().await {
@@ -269,7 +269,7 @@ async fn forward(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
 
 /// Discards the rest of a body within limits, detached. Clients that read while sending get the
 /// response at once; others finish sending and then read it.
-pub(super) fn drain(mut body: Incoming) {
+pub(crate) fn drain(mut body: Incoming) {
     let read = async move {
         let mut left = MAX_DRAINED;
         while let Some(Ok(frame)) = body.frame().await {
@@ -284,13 +284,19 @@ pub(super) fn drain(mut body: Incoming) {
 }
 
 /// Blocking reader of a forwarded body.
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     rx: mpsc::Receiver<Piece>,
     present: Bytes,
     over: bool,
 }
 
 impl Pieces {
+    /// A body, and where its pieces go.
+    pub(crate) fn channel() -> (mpsc::Sender<Piece>, Self) {
+        let (tx, rx) = mpsc::channel(CHANNEL_CAPACITY);
+        (tx, Self::new(rx))
+    }
+
     fn new(rx: mpsc::Receiver<Piece>) -> Self {
         Self {
             rx,

@@ -17,4 +17,5 @@ mod processes;
 mod routes;
 mod runtime;
 mod sandbox_client;
+mod sync;
 mod wire;

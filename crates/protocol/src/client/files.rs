@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, UPGRADE};
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -44,6 +44,17 @@ impl Upload {
 pub struct Download {
     size: Option<u64>,
     body: Incoming,
+}
+
+impl From<Response<Incoming>> for Download {
+    fn from(response: Response<Incoming>) -> Self {
+        let size = response.headers().get(CONTENT_LENGTH);
+        let size = size.and_then(|text| text.to_str().ok()?.parse().ok());
+        Self {
+            size,
+            body: response.into_body(),
+        }
+    }
 }
 
 impl Download {
@@ -120,12 +131,7 @@ impl EnvdClient {
     pub async fn download(&self, path: &str) -> Result<Download, ClientError> {
         let request = self.request(Method::GET, &self.files(path), Bytes::new())?;
         let response = success(self.transport.send_request(request).await?).await?;
-        let size = response.headers().get(CONTENT_LENGTH);
-        let size = size.and_then(|text| text.to_str().ok()?.parse().ok());
-        Ok(Download {
-            size,
-            body: response.into_body(),
-        })
+        Ok(response.into())
     }
 
     /// Connects to a port inside the sandbox, including loopback ports.
@@ -159,7 +165,7 @@ impl EnvdClient {
 }
 
 /// Percent-encodes all characters except unreserved ones.
-fn encode(text: &str) -> String {
+pub(super) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {

@@ -14,6 +14,7 @@ use http_body_util::StreamBody;
 use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
 use shoal_core::detail::Chain;
+use shoal_core::ports::inside::home::HomeFiles;
 use shoal_core::ports::inside::{
     ByteStream, Code, CodeStream, CommandControl, CommandExit, CommandOutput, DirEntry,
     FileContents, FileKind, InsideError, RunningCommand, SandboxClient, SandboxCommand,
@@ -21,6 +22,7 @@ use shoal_core::ports::inside::{
 };
 use tokio::time::timeout;
 
+use super::home::Home;
 use super::{
     BodyError, ClientError, Download, Endpoint, EnvdClient, InterpreterClient, Network, Output,
     Process, RequestBody, Selector, Upload,
@@ -118,18 +120,7 @@ impl SandboxClient for DaemonClient {
     }
 
     fn read_file(&self, path: String) -> BoxFuture<'_, Result<FileContents, InsideError>> {
-        Box::pin(async move {
-            let download = begun(self.envd.download(&path)).await?;
-            let size = download.size();
-            let contents = stream::try_unfold(download, async |mut download: Download| {
-                let chunk = download.chunk().await.map_err(io::Error::other)?;
-                Ok::<_, io::Error>(chunk.map(|bytes| (bytes, download)))
-            });
-            Ok(FileContents {
-                size,
-                contents: contents.boxed(),
-            })
-        })
+        Box::pin(async move { Ok(contents(begun(self.envd.download(&path)).await?)) })
     }
 
     fn list_dir(&self, path: String) -> BoxFuture<'_, Result<Vec<DirEntry>, InsideError>> {
@@ -157,6 +148,23 @@ impl SandboxClient for DaemonClient {
             });
             Ok(events.boxed())
         })
+    }
+
+    fn home(&self, directory: &str) -> Arc<dyn HomeFiles> {
+        Arc::new(Home::new(self.envd.clone(), directory))
+    }
+}
+
+/// The contents of a file that is being downloaded.
+pub(super) fn contents(download: Download) -> FileContents {
+    let size = download.size();
+    let contents = stream::try_unfold(download, async |mut download: Download| {
+        let chunk = download.chunk().await.map_err(io::Error::other)?;
+        Ok::<_, io::Error>(chunk.map(|bytes| (bytes, download)))
+    });
+    FileContents {
+        size,
+        contents: contents.boxed(),
     }
 }
 
@@ -253,7 +261,9 @@ fn entry(info: EntryInfo) -> DirEntry {
 }
 
 /// The result of a call that has to begin within [`BEGIN`].
-async fn begun<T>(call: impl Future<Output = Result<T, ClientError>>) -> Result<T, InsideError> {
+pub(super) async fn begun<T>(
+    call: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, InsideError> {
     match timeout(BEGIN, call).await {
         Ok(begun) => Ok(begun?),
         Err(_) => Err(InsideError::Unreachable("no answer".to_owned())),

@@ -41,6 +41,23 @@ impl SessionPath {
         self.0.split('/')
     }
 
+    /// The path of an entry in a directory, which is empty for the uppermost one.
+    ///
+    /// # Errors
+    /// When it is no path: a name that breaks a rule, or too deep.
+    pub fn join(directory: &str, name: &str) -> Result<Self, InvalidPath> {
+        if name.contains('/') {
+            return Err(InvalidPath {
+                text: name.chars().take(64).collect(),
+                rule: "a name has no slash",
+            });
+        }
+        match directory {
+            "" => name.parse(),
+            directory => format!("{directory}/{name}").parse(),
+        }
+    }
+
     /// Its last name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -149,6 +166,15 @@ mod tests {
             "", "/a", "a/", "a//b", ".", "a/..", "../a", "a/./b", "a\0b", "a\nb", &long, &deep,
         ] {
             assert!(bad.parse::<SessionPath>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_joins_a_directory() {
+        assert_eq!(SessionPath::join("", "a").unwrap().as_str(), "a");
+        assert_eq!(SessionPath::join("a/b", "c").unwrap().as_str(), "a/b/c");
+        for bad in ["", "..", "a/b", "a\nb"] {
+            assert!(SessionPath::join("d", bad).is_err(), "{bad:?}");
         }
     }
 

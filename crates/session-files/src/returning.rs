@@ -3,7 +3,7 @@
 //! Source code, configuration, documentation and five kinds of media return. What can be made again does not.
 //! `.gitignore` is a separate rule, because it depends on other files.
 
-use crate::session::path::SessionPath;
+use crate::path::SessionPath;
 
 /// The largest file that returns by default, in bytes.
 pub const FILE_MAX: u64 = 10 << 20;
@@ -56,13 +56,19 @@ const MEDIA: &[(&str, &[u8])] = &[
     ("pdf", b"%PDF-"),
 ];
 
+/// Whether files below a directory of this name may return.
+#[must_use]
+pub fn enters(directory: &str) -> bool {
+    !DIRECTORIES.contains(&directory)
+}
+
 /// Whether a file at this path may return, whatever it contains.
 #[must_use]
 pub fn may_return(path: &SessionPath, size: u64, most: u64) -> bool {
     let mut directories = path.names().rev().skip(1);
     let name = path.name().to_ascii_lowercase();
     size <= most
-        && !directories.any(|directory| DIRECTORIES.contains(&directory))
+        && directories.all(enters)
         && !ENDINGS.iter().any(|ending| name.ends_with(ending))
         && !BEGINNINGS
             .iter()
@@ -72,17 +78,82 @@ pub fn may_return(path: &SessionPath, size: u64, most: u64) -> bool {
 /// Whether a file with these contents returns: text, or one of the media.
 #[must_use]
 pub fn returns(path: &SessionPath, contents: &[u8]) -> bool {
-    let extension = path.extension().map(str::to_ascii_lowercase);
-    let media = extension.and_then(|extension| MEDIA.iter().find(|(name, _)| *name == extension));
-    match media {
-        Some((_, magic)) => contents.starts_with(magic) || is_text(contents),
-        None => is_text(contents),
-    }
+    let mut check = Contents::of(path);
+    check.update(contents);
+    check.returns()
 }
 
-/// UTF-8 without NUL.
-fn is_text(contents: &[u8]) -> bool {
-    !contents.contains(&0) && std::str::from_utf8(contents).is_ok()
+/// The same for contents that come in pieces.
+#[derive(Debug)]
+pub struct Contents {
+    /// What the contents of one of the media begin with, if the path is of one.
+    magic: Option<&'static [u8]>,
+    /// The first bytes, until there are enough of them to compare.
+    first: Vec<u8>,
+    /// Whether all of it so far is text: UTF-8 without NUL.
+    is_text: bool,
+    /// The beginning of a character that a piece ended in.
+    partial: Vec<u8>,
+}
+
+impl Contents {
+    /// A check of the file at this path.
+    #[must_use]
+    pub fn of(path: &SessionPath) -> Self {
+        let extension = path.extension().map(str::to_ascii_lowercase);
+        let mut media = MEDIA.iter();
+        let media = extension.and_then(|extension| media.find(|(name, _)| *name == extension));
+        Self {
+            magic: media.map(|(_, magic)| *magic),
+            first: Vec::new(),
+            is_text: true,
+            partial: Vec::new(),
+        }
+    }
+
+    /// Takes the next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        let wanted = self.magic.map_or(0, <[u8]>::len) - self.first.len();
+        self.first.extend(piece.iter().take(wanted));
+        if !self.is_text {
+            return;
+        }
+        if self.partial.is_empty() {
+            self.text(piece);
+        } else {
+            // A character has at most four bytes: the rest of it, and then what follows it.
+            let missing = (4 - self.partial.len()).min(piece.len());
+            let (rest, after) = piece.split_at(missing);
+            let mut joined = std::mem::take(&mut self.partial);
+            joined.extend_from_slice(rest);
+            self.text(&joined);
+            if !self.partial.is_empty() {
+                let mut joined = std::mem::take(&mut self.partial);
+                joined.extend_from_slice(after);
+                self.text(&joined);
+            } else {
+                self.text(after);
+            }
+        }
+    }
+
+    fn text(&mut self, piece: &[u8]) {
+        self.is_text &= !piece.contains(&0);
+        if let Err(error) = std::str::from_utf8(piece) {
+            self.is_text &= error.error_len().is_none();
+            self.partial = piece
+                .get(error.valid_up_to()..)
+                .unwrap_or_default()
+                .to_vec();
+        }
+    }
+
+    /// Whether contents of the pieces so far return.
+    #[must_use]
+    pub fn returns(&self) -> bool {
+        let is_media = self.magic.is_some_and(|magic| magic == self.first);
+        is_media || (self.is_text && self.partial.is_empty())
+    }
 }
 
 #[cfg(test)]
@@ -155,6 +226,29 @@ mod tests {
         assert!(!may_return(&path("a.txt"), FILE_MAX + 1, FILE_MAX));
         assert!(may_return(&path("a.txt"), FILE_MAX, FILE_MAX));
         assert!(!both("a.dat", b"\x7fELF\0\0") && !both("a.txt", b"\xff\xfe"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn contents_in_pieces_are_judged_as_a_whole(
+            text in "[a\u{e4}\u{20ac}\u{1F600}\\x00]{0,8}",
+            broken in proptest::option::of(proptest::arbitrary::any::<u8>()),
+            cuts in proptest::collection::vec(0usize..6, 0..12),
+        ) {
+            let mut bytes = text.into_bytes();
+            bytes.extend(broken);
+            let whole = !bytes.contains(&0) && std::str::from_utf8(&bytes).is_ok();
+            let mut check = Contents::of(&path("a.txt"));
+            let mut rest = bytes.as_slice();
+            for cut in cuts {
+                let (piece, after) = rest.split_at(cut.min(rest.len()));
+                check.update(piece);
+                rest = after;
+            }
+            check.update(rest);
+            proptest::prop_assert_eq!(check.returns(), whole);
+            proptest::prop_assert_eq!(returns(&path("a.txt"), &bytes), whole);
+        }
     }
 
     #[test]

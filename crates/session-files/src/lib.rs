@@ -1,0 +1,13 @@
+//! Which files of a sandbox belong to its session.
+//!
+//! The server and the daemon inside every sandbox decide by these rules, so they are in a crate that both use. It does
+//! no I/O.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "gitignore")]
+pub mod gitignore;
+pub mod interrupted;
+pub mod path;
+pub mod returning;
+pub mod state;
