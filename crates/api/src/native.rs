@@ -42,7 +42,7 @@ pub(crate) use self::operations::operations;
 
 /// The routes; all require a key.
 pub(crate) fn routes() -> Routes {
-    Routes::new()
+    sessions::routes()
         .route("/keys", get(keys::list).post(keys::create))
         .route("/keys/{id}", delete(keys::remove))
         .route("/images", get(images::list).delete(images::remove))
@@ -73,20 +73,6 @@ pub(crate) fn routes() -> Routes {
         .route("/events", get(observe::events))
         .route("/terminal/sandbox/{id}", post(terminal::run))
         .route("/terminal/sandbox/{id}/ws", any(terminal::open))
-        .route("/sessions", get(sessions::list).post(sessions::create))
-        .route(
-            "/sessions/{id}",
-            get(sessions::get)
-                .patch(sessions::change)
-                .delete(sessions::remove),
-        )
-        .route("/sessions/{id}/exec", post(sessions::run))
-        .route("/sessions/{id}/reset", post(sessions::reset))
-        .route(
-            "/sessions/{id}/windows/{window}/cancel",
-            post(sessions::cancel),
-        )
-        .route("/sessions/{id}/windows/{window}/ws", any(terminal::attach))
         .route("/ratelimit", get(limits::get))
         .route("/teams", get(teams::list))
         .route("/teams/{name}/limits", put(teams::limit))

@@ -150,17 +150,19 @@ async fn serve(
     stopping.cancel();
     engine.stop();
     tracing::info!("stopping; sandboxes continue to run");
-    // Never serve partially: the next start recovers the sandboxes.
     let ended = match early {
-        Some(early) => {
-            tracing::error!(error = %format_args!("{early:#}"), "a task failed; the server stops");
-            Err(early.context("the server cannot continue: start it again"))
-        }
+        Some(early) => Err(cannot_continue(early)),
         None => served.await.map_err(anyhow::Error::from),
     };
     // Flushes the last events.
     tokio::task::spawn_blocking(move || audit.end()).await?;
     ended
+}
+
+/// Never serve partially: the next start recovers the sandboxes.
+fn cannot_continue(early: anyhow::Error) -> anyhow::Error {
+    tracing::error!(error = %format_args!("{early:#}"), "a task failed; the server stops");
+    early.context("the server cannot continue: start it again")
 }
 
 /// The ports, with sessions that stand on them.

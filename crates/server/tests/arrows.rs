@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "server",
         &[
             "agent", "api", "cli", "cluster", "core", "crds", "engine", "gateway", "images",
-            "node", "oci", "operator", "router", "tasks",
+            "node", "oci", "operator", "router", "sessions", "tasks",
         ],
     ),
     ("session-files", &[]),

@@ -7,6 +7,7 @@ mod view;
 
 use axum::Extension;
 use axum::extract::{Path, State};
+use axum::routing;
 use http::StatusCode;
 use shoal_core::auth::Principal;
 use shoal_core::ports::sessions::{NewSession, Reset, SessionChange};
@@ -18,14 +19,36 @@ use crate::audit;
 use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
+use crate::routes::Routes;
 
 #[cfg(test)]
 pub(super) use self::operations::operations;
 
-pub(super) use self::exec::{cancel, run, window_name};
+pub(super) use self::exec::window_name;
+use self::exec::{cancel, run};
+
+/// The routes; all require a key.
+pub(super) fn routes() -> Routes {
+    Routes::new()
+        .route("/sessions", routing::get(list).post(create))
+        .route(
+            "/sessions/{id}",
+            routing::get(get).patch(change).delete(remove),
+        )
+        .route("/sessions/{id}/exec", routing::post(run))
+        .route("/sessions/{id}/reset", routing::post(reset))
+        .route(
+            "/sessions/{id}/windows/{window}/cancel",
+            routing::post(cancel),
+        )
+        .route(
+            "/sessions/{id}/windows/{window}/ws",
+            routing::any(super::terminal::attach),
+        )
+}
 
 /// `POST /sessions`.
-pub(super) async fn create(
+async fn create(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     body: JsonBody<wire::NewSession>,
@@ -42,7 +65,7 @@ pub(super) async fn create(
 }
 
 /// `GET /sessions`.
-pub(super) async fn list(
+async fn list(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
 ) -> Result<Answer<Vec<wire::Session>>, ApiError> {
@@ -51,7 +74,7 @@ pub(super) async fn list(
 }
 
 /// `GET /sessions/{id}`.
-pub(super) async fn get(
+async fn get(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
@@ -61,7 +84,7 @@ pub(super) async fn get(
 }
 
 /// `PATCH /sessions/{id}`.
-pub(super) async fn change(
+async fn change(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
@@ -74,7 +97,7 @@ pub(super) async fn change(
 }
 
 /// `DELETE /sessions/{id}`.
-pub(super) async fn remove(
+async fn remove(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
@@ -84,7 +107,7 @@ pub(super) async fn remove(
 }
 
 /// `POST /sessions/{id}/reset`: asks first, and ends the machine when the token of the question comes back.
-pub(super) async fn reset(
+async fn reset(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
