@@ -8,6 +8,10 @@ const GROUP: Group = Group(Dialect::Native, "Native: sessions");
 
 /// All of them, in the order of the document.
 pub(in crate::native) fn operations() -> Vec<Operation> {
+    of_sessions().into_iter().chain(of_windows()).collect()
+}
+
+fn of_sessions() -> Vec<Operation> {
     vec![
         GROUP
             .op("POST", "/sessions", "createSession", "Make a session")
@@ -53,22 +57,6 @@ pub(in crate::native) fn operations() -> Vec<Operation> {
         GROUP
             .op(
                 "POST",
-                "/sessions/{id}/exec",
-                "runInSession",
-                "Run a command in a window",
-            )
-            .about(
-                "In place of the command that runs there. Starts the machine and opens the window when there is none. \
-                 Answers with a line of JSON for each piece of output, and a last one for the end. The command \
-                 continues when its client goes.",
-            )
-            .required_body::<wire::SessionCommand>()
-            .lines::<wire::SessionOutput>()
-            .fails(CREATE)
-            .fails(&[501]),
-        GROUP
-            .op(
-                "POST",
                 "/sessions/{id}/reset",
                 "resetSession",
                 "End the machine of a session",
@@ -80,6 +68,27 @@ pub(in crate::native) fn operations() -> Vec<Operation> {
             .body::<wire::ResetSession>()
             .answers::<wire::SessionReset>(200)
             .answers::<wire::SessionReset>(202)
+            .fails(CREATE)
+            .fails(&[501]),
+    ]
+}
+
+fn of_windows() -> Vec<Operation> {
+    vec![
+        GROUP
+            .op(
+                "POST",
+                "/sessions/{id}/exec",
+                "runInSession",
+                "Run a command in a window",
+            )
+            .about(
+                "In place of the command that runs there. Starts the machine and opens the window when there is none. \
+                 Answers with a line of JSON for each piece of output, and a last one for the end. The command \
+                 continues when its client goes.",
+            )
+            .required_body::<wire::SessionCommand>()
+            .lines::<wire::SessionOutput>()
             .fails(CREATE)
             .fails(&[501]),
         GROUP
