@@ -166,7 +166,7 @@ def test_r2_078_a_machine_has_the_processors_and_the_memory_that_were_asked_for(
     try:
         assert run(native, made["id"], "echo here")[0] == "here\n"
         sandbox = native("GET", f"/sandbox/{machine(native, made['id'])}")
-        assert (sandbox["cpuLimit"], sandbox["memoryLimit"]) == ("1", "1Gi"), sandbox
+        assert (sandbox["cpu_limit"], sandbox["memory_limit"]) == ("1000m", "1024Mi"), sandbox
     finally:
         native("DELETE", f"/sessions/{made['id']}")
 
