@@ -270,6 +270,7 @@ fn assemble(
             sandboxes: watches.sandboxes.clone(),
         }),
         sessions: Arc::new(NoSessions),
+        session_files: Arc::new(NoSessions),
         telemetry: Arc::new(Telemetry(sandboxes)),
         images: elsewhere,
         installation: Arc::new(installation),

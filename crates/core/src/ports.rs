@@ -30,6 +30,7 @@ use self::observe::Telemetry;
 use self::pools::Pools;
 use self::sandboxes::Sandboxes;
 use self::sessions::Sessions;
+use self::sessions::files::SessionFiles;
 use self::snapshots::Snapshots;
 use self::templates::Templates;
 use crate::clock::Clock;
@@ -59,6 +60,8 @@ pub struct Ports {
     pub teams: Arc<dyn Teams>,
     /// Sessions.
     pub sessions: Arc<dyn Sessions>,
+    /// The files of sessions.
+    pub session_files: Arc<dyn SessionFiles>,
     /// Logs, metrics, events and use.
     pub telemetry: Arc<dyn Telemetry>,
     /// Images.

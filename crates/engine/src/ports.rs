@@ -34,6 +34,7 @@ impl Engine {
             teams: engine.clone(),
             // They stand on these ports, so whoever serves them puts them in.
             sessions: Arc::new(NoSessions),
+            session_files: Arc::new(NoSessions),
             telemetry: engine.clone(),
             images: engine.clone(),
             clock: engine.shared.clock.clone(),

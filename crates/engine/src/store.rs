@@ -13,6 +13,7 @@ mod keys;
 mod migrations;
 mod pools;
 mod sandboxes;
+mod session_files;
 mod sessions;
 mod snapshots;
 mod teams;

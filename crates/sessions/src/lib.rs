@@ -6,11 +6,15 @@
 
 #![forbid(unsafe_code)]
 
+mod files;
 #[cfg(test)]
 mod local;
 #[cfg(test)]
 mod memory_home;
+#[cfg(test)]
+mod memory_store;
 mod service;
 pub mod window;
 
+pub use self::files::Contents;
 pub use self::service::{SessionParts, SessionService};

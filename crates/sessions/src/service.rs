@@ -1,5 +1,6 @@
 //! The sessions of an installation.
 
+mod files;
 mod live;
 mod machine;
 mod ports;
@@ -22,10 +23,12 @@ use shoal_core::ports::sessions::{NewSession, SessionChange, SessionError, Sessi
 use shoal_core::session::life::Life;
 use shoal_core::session::machine::MachineType;
 use shoal_core::session::{SessionId, SessionRecord};
-use shoal_core::store::{SessionStore, StoreError};
+use shoal_core::store::{SessionFileStore, SessionStore, StoreError};
 use tokio::sync::Notify;
 
 use self::live::Live;
+use self::machine::Keep;
+use crate::files::{Contents, FileParts, Files};
 
 /// The most sessions of a team.
 const SESSIONS_MAX: usize = 10_000;
@@ -48,6 +51,10 @@ pub struct SessionParts {
     pub access: Arc<dyn SandboxAccess>,
     /// Their records.
     pub store: Arc<dyn SessionStore>,
+    /// What is known of their files.
+    pub rows: Arc<dyn SessionFileStore>,
+    /// The contents of their files.
+    pub contents: Contents,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }
@@ -70,9 +77,10 @@ impl SessionService {
     /// When the store cannot be read.
     pub async fn open(parts: SessionParts) -> Result<Self, StoreError> {
         let stored = parts.store.sessions().await?;
-        let live = |record: SessionRecord| (record.id.clone(), Arc::new(Live::new(record)));
+        let live = |record: SessionRecord| (record.id.clone(), parts.live(record));
+        let sessions = RwLock::new(stored.into_iter().map(live).collect());
         Ok(Self(Arc::new(Service {
-            sessions: RwLock::new(stored.into_iter().map(live).collect()),
+            sessions,
             moved: Notify::new(),
             parts,
         })))
@@ -81,6 +89,7 @@ impl SessionService {
     /// Ends the machines of sessions that nobody uses, when their time comes. Never returns.
     pub async fn end_unused(self) {
         let service = &self.0;
+        service.reconnect().await;
         let mut renewal = service.now() + RENEWAL;
         let mut earliest = service.now();
         loop {
@@ -106,6 +115,19 @@ impl SessionService {
                 renewal = now + RENEWAL;
             }
         }
+    }
+}
+
+impl SessionParts {
+    /// A session in memory.
+    fn live(&self, record: SessionRecord) -> Arc<Live> {
+        let parts = FileParts {
+            rows: self.rows.clone(),
+            contents: self.contents.clone(),
+            clock: self.clock.clone(),
+        };
+        let files = Files::new(record.id.clone(), parts);
+        Arc::new(Live::new(record, Arc::new(files)))
     }
 }
 
@@ -152,10 +174,11 @@ impl Service {
                 last_execution: now,
             },
             sandbox: None,
+            filled: None,
             created_at: now,
         };
         self.parts.store.put_session(&record).await?;
-        let live = Arc::new(Live::new(record));
+        let live = self.parts.live(record);
         let id = live.record().id;
         self.sessions.write().insert(id, live.clone());
         Ok(live.view())
@@ -196,8 +219,9 @@ impl Service {
 
     async fn delete(&self, live: &Live) -> Result<(), SessionError> {
         live.delete_begins();
-        self.end(live).await?;
+        self.end(live, Keep::Nothing).await?;
         let id = live.record().id;
+        live.files.forget().await?;
         self.parts.store.delete_session(&id).await?;
         self.sessions.write().remove(&id);
         Ok(())

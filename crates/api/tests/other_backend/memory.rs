@@ -62,6 +62,7 @@ impl Memory {
             pools: unused.clone(),
             teams: unused.clone(),
             sessions: Arc::new(NoSessions),
+            session_files: Arc::new(NoSessions),
             telemetry: unused.clone(),
             images: unused.clone(),
             installation: unused,

@@ -12,6 +12,7 @@ use shoal_core::session::machine::MachineParameters;
 use self::machines::Machines;
 use super::*;
 use crate::local::{Manual, all};
+use crate::memory_store::MemoryFiles;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,10 +26,13 @@ struct Fixture {
 impl Fixture {
     async fn new() -> Self {
         let (clock, machines) = (Arc::<Manual>::default(), Arc::<Machines>::default());
+        let files = MemoryFiles::default();
         let service = SessionService::open(SessionParts {
             sandboxes: machines.clone(),
             access: machines.clone(),
             store: machines.clone(),
+            rows: Arc::new(files.clone()),
+            contents: Contents::new(Arc::new(files.clone()), Arc::new(files)),
             clock: clock.clone(),
         });
         let service = service.await.unwrap();

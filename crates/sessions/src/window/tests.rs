@@ -9,7 +9,7 @@ use crate::local::{Local, Manual, all};
 
 async fn window_at(clock: Arc<Manual>) -> Window {
     let place = Place {
-        client: Arc::new(Local),
+        client: Arc::new(Local::default()),
         clock,
         env: BTreeMap::from([("PS1".to_owned(), "$ ".to_owned())]),
     };

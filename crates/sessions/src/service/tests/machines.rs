@@ -26,6 +26,7 @@ pub(super) struct Machines {
     sessions: Mutex<BTreeMap<SessionId, SessionRecord>>,
     made: Mutex<u8>,
     refusals: Mutex<usize>,
+    local: Local,
 }
 
 impl Machines {
@@ -254,7 +255,7 @@ impl SandboxAccess for Machines {
     ) -> BoxFuture<'a, Result<Arc<dyn SandboxClient>, SandboxError>> {
         Box::pin(async move {
             self.found(permit.sandbox())?;
-            Ok(Arc::new(Local) as Arc<dyn SandboxClient>)
+            Ok(Arc::new(self.local.clone()) as Arc<dyn SandboxClient>)
         })
     }
 
