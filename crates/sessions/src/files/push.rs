@@ -9,11 +9,10 @@ use shoal_core::session::files::FileRow;
 use shoal_core::session::path::SessionPath;
 use shoal_core::session::{interrupted, returning};
 use shoal_core::store::{RowChange, StoreError};
-use std::sync::Arc;
 
 use super::contents::PARALLEL;
+use super::known;
 use super::sync::{Side, SyncError, Told};
-use super::{Files, known};
 
 /// How many files go in one call.
 const BATCH: usize = 512;
@@ -121,20 +120,9 @@ impl Side {
 
     /// Reads the contents of the files to write. A file whose contents are lost stays as it is in the machine.
     async fn fill(&self, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, StoreError> {
-        let read = stream::iter(wanted).map(|wanted| (self.files.clone(), wanted));
-        let read = read.map(async |(files, mut wanted): (Arc<Files>, Wanted)| {
-            let Some(state) = wanted.state else {
-                return Ok((wanted, true));
-            };
-            let contents = files.parts.contents.get(state.digest).await?;
-            wanted.change.file = contents.map(|contents| HomeFile {
-                contents,
-                executable: state.executable,
-            });
-            let is_there = wanted.change.file.is_some();
-            Ok::<_, StoreError>((wanted, is_there))
-        });
-        let read: Vec<(Wanted, bool)> = read.buffered(PARALLEL).try_collect().await?;
+        let reads = wanted.into_iter().map(|wanted| self.clone().filled(wanted));
+        let reads = stream::iter(reads).buffered(PARALLEL);
+        let read: Vec<(Wanted, bool)> = reads.try_collect().await?;
         let (found, lost): (Vec<_>, Vec<_>) = read.into_iter().partition(|(_, found)| *found);
         if !lost.is_empty() {
             let session = &self.files.session;
@@ -148,6 +136,20 @@ impl Side {
             }
         }
         Ok(found.into_iter().map(|(wanted, _)| wanted).collect())
+    }
+
+    /// A change with the contents of its file; whether they are there.
+    async fn filled(self, mut wanted: Wanted) -> Result<(Wanted, bool), StoreError> {
+        let Some(state) = wanted.state else {
+            return Ok((wanted, true));
+        };
+        let contents = self.files.parts.contents.get(state.digest).await?;
+        wanted.change.file = contents.map(|contents| HomeFile {
+            contents,
+            executable: state.executable,
+        });
+        let is_there = wanted.change.file.is_some();
+        Ok((wanted, is_there))
     }
 
     /// The machine has another file at the path than was expected.

@@ -52,20 +52,27 @@ impl Side {
 
     async fn take(&self, told: &[(SessionPath, Told)]) -> Result<(), SyncError> {
         let wanted = self.wanted(told).await?;
-        let read = stream::iter(wanted).map(|(path, state)| (self.clone(), path, state));
-        let read = read.map(
-            async |(side, path, state): (Self, SessionPath, FileState)| {
-                let contents = side.read(&path, RETURN_MAX).await?;
-                let contents = contents.filter(|contents| digest(contents) == state.digest);
-                // Otherwise it has changed again, and is told again.
-                Ok::<_, SyncError>(contents.map(|contents| (path, contents)))
-            },
-        );
-        let read = read.buffer_unordered(PARALLEL);
-        let read: Vec<Option<(SessionPath, Bytes)>> = read.try_collect().await?;
+        let reads = wanted
+            .into_iter()
+            .map(|(path, state)| self.clone().read_state(path, state));
+        let read: Vec<_> = stream::iter(reads)
+            .buffer_unordered(PARALLEL)
+            .try_collect()
+            .await?;
         let read: BTreeMap<_, _> = read.into_iter().flatten().collect();
         self.decide(told, &read).await?;
         Ok(())
+    }
+
+    /// Reads a file; none when it has changed again, because that is told again.
+    async fn read_state(
+        self,
+        path: SessionPath,
+        state: FileState,
+    ) -> Result<Option<(SessionPath, Bytes)>, SyncError> {
+        let contents = self.read(&path, RETURN_MAX).await?;
+        let contents = contents.filter(|contents| digest(contents) == state.digest);
+        Ok(contents.map(|contents| (path, contents)))
     }
 
     /// The files whose contents are needed.

@@ -186,7 +186,12 @@ impl Side {
                 && machine.agreed.is_none()
                 && machine.writing.is_none()
             {
-                machine.template = Some(state.digest);
+                // One in the way of the session's files goes, as if the session had had and removed it.
+                if table.in_the_way(path).is_some() {
+                    machine.agreed = Some(*state);
+                } else {
+                    machine.template = Some(state.digest);
+                }
                 changes.push((path.clone(), Some(row)));
             }
         }

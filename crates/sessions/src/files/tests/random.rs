@@ -196,8 +196,19 @@ impl Run {
         }
         let session = self.pair.session().await;
         let mut machine = self.pair.machine();
-        machine.retain(|_, contents| contents != "template");
-        assert_eq!(session, machine);
+        // What the machine came with is the session's only where somebody has moved it to, and may be in the way.
+        let is_template =
+            |at: &String, contents: &String| contents == "template" && !session.contains_key(at);
+        let templates = machine.extract_if(.., |at, contents| is_template(at, contents));
+        let templates: Vec<_> = templates.map(|(at, _)| path(&at)).collect();
+        let hinders =
+            |at: &str, with: &SessionPath| path(at).is_within(with) || with.is_within(&path(at));
+        let mut there = session.clone();
+        there.retain(|at, _| !templates.iter().any(|with| hinders(at, with)));
+        assert_eq!(there, machine);
+        let view = self.pair.files.sync_view().await.unwrap();
+        let waiting = session.len() - there.len();
+        assert_eq!(view.notes.len(), waiting, "{view:?}");
         let lost: Vec<_> = self
             .kept
             .iter()
