@@ -7,6 +7,7 @@ mod catalogue;
 mod pool;
 mod sandbox;
 mod session;
+mod session_files;
 mod status;
 mod team;
 
@@ -29,6 +30,7 @@ pub use self::session::{
     ChangeSession, NewSession, ResetSession, Session, SessionCommand, SessionMachine,
     SessionOutput, SessionReset, SessionWindow,
 };
+pub use self::session_files::{MoveSessionFile, SessionFile, SessionFileCount, SessionSync};
 pub use self::status::{Runtime, Status, Totals};
 pub use self::team::{NewTeamLimits, Team};
 

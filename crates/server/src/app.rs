@@ -1,16 +1,16 @@
 //! Wiring: builds all components, from the leaves up.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use shoal_api::{ApiConfig, InFlight, RateLimit};
+use shoal_contents::ObjectContents;
 use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
 use shoal_core::driver::{Driver, Isolation};
 use shoal_core::ports::Ports;
 use shoal_core::resources::Mib;
 use shoal_core::routes::RouteTable;
-use shoal_core::store::SessionStore;
 use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
 };
@@ -18,7 +18,7 @@ use shoal_gateway::{Gateway, GatewayConfig};
 use shoal_images::{ImageStore, SandboxLayers, StoreConfig};
 use shoal_node::NetworkConfig;
 use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
-use shoal_sessions::{SessionParts, SessionService};
+use shoal_sessions::{Contents, SessionParts, SessionService};
 use shoal_tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -125,7 +125,8 @@ async fn serve(
     let stopping = CancellationToken::new();
     let routes = Arc::new(engine.routes());
     let mut tasks = Tasks::default();
-    let ports = with_sessions(engine.ports(), store, &mut tasks).await?;
+    let contents = config.data.join("sessions");
+    let ports = with_sessions(engine.ports(), store, &contents, &mut tasks).await?;
     let dispatch = dispatch(config, ports, routes, &shares, &audit, &stopping);
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
@@ -168,19 +169,27 @@ fn cannot_continue(early: anyhow::Error) -> anyhow::Error {
 /// The ports, with sessions that stand on them.
 async fn with_sessions(
     ports: Ports,
-    store: Arc<dyn SessionStore>,
+    store: Arc<SqliteStore>,
+    directory: &Path,
     tasks: &mut Tasks,
 ) -> anyhow::Result<Ports> {
+    let contents = Arc::new(ObjectContents::in_directory(directory)?);
+    let contents = Contents::new(contents, store.clone());
     let sessions = SessionService::open(SessionParts {
         sandboxes: ports.sandboxes.clone(),
         access: ports.access.clone(),
-        store,
+        store: store.clone(),
+        rows: store,
+        contents: contents.clone(),
         clock: ports.clock.clone(),
     })
     .await?;
     tasks.spawn("sessions", sessions.clone().end_unused());
+    tasks.spawn("contents of session files", contents.sweep());
+    let sessions = Arc::new(sessions);
     Ok(Ports {
-        sessions: Arc::new(sessions),
+        sessions: sessions.clone(),
+        session_files: sessions,
         ..ports
     })
 }

@@ -1,6 +1,7 @@
 //! Sessions: a machine that comes with the first command, and terminal windows in it.
 
 mod exec;
+mod files;
 #[cfg(test)]
 mod operations;
 mod view;
@@ -29,7 +30,7 @@ use self::exec::{cancel, run};
 
 /// The routes; all require a key.
 pub(super) fn routes() -> Routes {
-    Routes::new()
+    files::add_routes(Routes::new())
         .route("/sessions", routing::get(list).post(create))
         .route(
             "/sessions/{id}",
@@ -45,6 +46,11 @@ pub(super) fn routes() -> Routes {
             "/sessions/{id}/windows/{window}/ws",
             routing::any(super::terminal::attach),
         )
+}
+
+/// The routes with large, slow requests.
+pub(super) fn uploads() -> Routes {
+    files::add_uploads(Routes::new())
 }
 
 /// `POST /sessions`.
