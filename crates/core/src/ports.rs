@@ -30,6 +30,8 @@ use self::observe::Telemetry;
 use self::pools::Pools;
 use self::sandboxes::Sandboxes;
 use self::sessions::Sessions;
+use self::sessions::memories::SessionMemories;
+use self::sessions::secrets::SessionSecrets;
 use self::snapshots::Snapshots;
 use self::templates::Templates;
 use crate::clock::Clock;
@@ -59,6 +61,10 @@ pub struct Ports {
     pub teams: Arc<dyn Teams>,
     /// Sessions.
     pub sessions: Arc<dyn Sessions>,
+    /// Secrets of sessions.
+    pub session_secrets: Arc<dyn SessionSecrets>,
+    /// Memories of sessions.
+    pub session_memories: Arc<dyn SessionMemories>,
     /// Logs, metrics, events and use.
     pub telemetry: Arc<dyn Telemetry>,
     /// Images.

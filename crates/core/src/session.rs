@@ -5,7 +5,9 @@
 
 pub mod life;
 pub mod machine;
+pub mod memory;
 pub mod merge;
+pub mod secret;
 
 pub use shoal_session_files::{interrupted, path, returning};
 

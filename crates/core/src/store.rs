@@ -10,6 +10,8 @@ mod images;
 mod keys;
 mod pools;
 mod sandboxes;
+mod session_memories;
+mod session_secrets;
 mod sessions;
 mod snapshots;
 mod teams;
@@ -26,6 +28,8 @@ pub use self::images::PrivateImageStore;
 pub use self::keys::KeyStore;
 pub use self::pools::PoolStore;
 pub use self::sandboxes::SandboxStore;
+pub use self::session_memories::SessionMemoryStore;
+pub use self::session_secrets::{SealedSecret, SessionSecretStore};
 pub use self::sessions::SessionStore;
 pub use self::snapshots::SnapshotStore;
 pub use self::teams::TeamStore;
@@ -91,6 +95,8 @@ pub trait Store:
     + TeamStore
     + KeyStore
     + SessionStore
+    + SessionSecretStore
+    + SessionMemoryStore
 {
 }
 
@@ -106,5 +112,7 @@ impl<T> Store for T where
         + TeamStore
         + KeyStore
         + SessionStore
+        + SessionSecretStore
+        + SessionMemoryStore
 {
 }

@@ -13,6 +13,8 @@ mod keys;
 mod migrations;
 mod pools;
 mod sandboxes;
+mod session_memories;
+mod session_secrets;
 mod sessions;
 mod snapshots;
 mod teams;

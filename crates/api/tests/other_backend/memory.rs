@@ -62,6 +62,8 @@ impl Memory {
             pools: unused.clone(),
             teams: unused.clone(),
             sessions: Arc::new(NoSessions),
+            session_secrets: Arc::new(NoSessions),
+            session_memories: Arc::new(NoSessions),
             telemetry: unused.clone(),
             images: unused.clone(),
             installation: unused,

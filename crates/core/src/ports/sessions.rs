@@ -1,5 +1,8 @@
 //! Sessions, their machines and their terminal windows.
 
+pub mod memories;
+pub mod secrets;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,6 +19,9 @@ use crate::ports::{NoEntropy, NotServed};
 use crate::session::machine::{MachineError, MachineParameters};
 use crate::session::{SessionId, SessionRecord, WindowName};
 use crate::store::StoreError;
+
+use self::memories::MemoryError;
+use self::secrets::SecretError;
 
 /// Output of a command in a window, or its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,6 +158,12 @@ pub enum SessionError {
     /// The session is being deleted.
     #[error("session {0} is being deleted")]
     Ending(SessionId),
+    /// The operation on a secret was not done.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The operation on a memory was not done.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// The parameters of its machine do not go together.
     #[error(transparent)]
     Machine(#[from] MachineError),

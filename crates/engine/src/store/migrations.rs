@@ -6,7 +6,7 @@ use shoal_core::store::StoreError;
 use super::store_error;
 
 /// The version that is written.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 
 /// One step a version, never changed once released.
 const STEPS: [&str; VERSION as usize] = [
@@ -75,6 +75,23 @@ const STEPS: [&str; VERSION as usize] = [
     ",
     "
     CREATE TABLE sessions (id TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT;
+    ",
+    "
+    CREATE TABLE session_secrets (
+        session TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        sealed BLOB NOT NULL,
+        machine TEXT,
+        since INTEGER NOT NULL,
+        PRIMARY KEY (session, name)
+    ) STRICT;
+    CREATE TABLE session_memories (
+        session TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        text TEXT NOT NULL,
+        since INTEGER NOT NULL,
+        PRIMARY KEY (session, name)
+    ) STRICT;
     ",
 ];
 

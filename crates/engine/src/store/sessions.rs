@@ -39,7 +39,11 @@ fn sessions(connection: &Connection) -> Result<Vec<SessionRecord>, StoreError> {
 fn put(connection: &Connection, session: &SessionRecord) -> Result<(), StoreError> {
     let document = encode(session)?;
     connection
-        .prepare_cached("INSERT OR REPLACE INTO sessions (id, document) VALUES (?1, ?2)")
+        .prepare_cached(
+            // Not a replacement, which would delete what belongs to it.
+            "INSERT INTO sessions (id, document) VALUES (?1, ?2)
+             ON CONFLICT (id) DO UPDATE SET document = excluded.document",
+        )
         .and_then(|mut s| s.execute(params![session.id.as_str(), document]))
         .map_err(store_error)?;
     Ok(())
