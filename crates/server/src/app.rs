@@ -10,7 +10,6 @@ use shoal_core::driver::{Driver, Isolation};
 use shoal_core::ports::Ports;
 use shoal_core::resources::Mib;
 use shoal_core::routes::RouteTable;
-use shoal_core::store::SessionStore;
 use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
 };
@@ -35,6 +34,7 @@ use crate::export_key;
 use crate::listen::{self, Dispatch};
 use crate::memory;
 use crate::privilege;
+use crate::sealing_key;
 use crate::telemetry::Telemetry;
 use crate::templates_file::TemplatesFile;
 use crate::tls::{self, Certificates};
@@ -125,7 +125,7 @@ async fn serve(
     let stopping = CancellationToken::new();
     let routes = Arc::new(engine.routes());
     let mut tasks = Tasks::default();
-    let ports = with_sessions(engine.ports(), store, &mut tasks).await?;
+    let ports = with_sessions(config, engine.ports(), store, &mut tasks).await?;
     let dispatch = dispatch(config, ports, routes, &shares, &audit, &stopping);
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
@@ -167,20 +167,27 @@ fn cannot_continue(early: anyhow::Error) -> anyhow::Error {
 
 /// The ports, with sessions that stand on them.
 async fn with_sessions(
+    config: &Config,
     ports: Ports,
-    store: Arc<dyn SessionStore>,
+    store: Arc<SqliteStore>,
     tasks: &mut Tasks,
 ) -> anyhow::Result<Ports> {
     let sessions = SessionService::open(SessionParts {
         sandboxes: ports.sandboxes.clone(),
         access: ports.access.clone(),
-        store,
+        store: store.clone(),
+        secrets: store.clone(),
+        sealing_key: sealing_key::ensure(&config.data)?,
+        memories: store,
         clock: ports.clock.clone(),
     })
     .await?;
     tasks.spawn("sessions", sessions.clone().end_unused());
+    let sessions = Arc::new(sessions);
     Ok(Ports {
-        sessions: Arc::new(sessions),
+        sessions: sessions.clone(),
+        session_secrets: sessions.clone(),
+        session_memories: sessions,
         ..ports
     })
 }

@@ -2,8 +2,10 @@
 
 mod live;
 mod machine;
+mod memories;
 mod ports;
 mod reset;
+mod secrets;
 #[cfg(test)]
 mod tests;
 
@@ -22,10 +24,11 @@ use shoal_core::ports::sessions::{NewSession, SessionChange, SessionError, Sessi
 use shoal_core::session::life::Life;
 use shoal_core::session::machine::MachineType;
 use shoal_core::session::{SessionId, SessionRecord};
-use shoal_core::store::{SessionStore, StoreError};
+use shoal_core::store::{SessionMemoryStore, SessionSecretStore, SessionStore, StoreError};
 use tokio::sync::Notify;
 
 use self::live::Live;
+use crate::seal::SealingKey;
 
 /// The most sessions of a team.
 const SESSIONS_MAX: usize = 10_000;
@@ -48,6 +51,12 @@ pub struct SessionParts {
     pub access: Arc<dyn SandboxAccess>,
     /// Their records.
     pub store: Arc<dyn SessionStore>,
+    /// Their secrets, sealed.
+    pub secrets: Arc<dyn SessionSecretStore>,
+    /// What seals their secrets.
+    pub sealing_key: SealingKey,
+    /// Their memories.
+    pub memories: Arc<dyn SessionMemoryStore>,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }

@@ -9,7 +9,9 @@ use shoal_core::clock::Timestamp;
 use shoal_core::ports::sessions::{ResetQuestion, SessionView, WindowView};
 use shoal_core::session::{SessionRecord, WindowName};
 use shoal_core::store::{SessionStore, StoreError};
+use tokio::sync::watch;
 
+use crate::secrets::Secrets;
 use crate::window::Window;
 
 /// A session in memory.
@@ -21,6 +23,8 @@ pub(super) struct Live {
     pub(super) machine: tokio::sync::Mutex<()>,
     /// The open windows of the machine. Some may have closed by themselves.
     windows: Mutex<BTreeMap<WindowName, Window>>,
+    /// The secrets of the windows.
+    pub(super) secrets: watch::Sender<Secrets>,
     /// The number of commands that run.
     running: AtomicUsize,
     /// The question of a reset that waits for its confirmation.
@@ -35,6 +39,7 @@ impl Live {
             storing: tokio::sync::Mutex::default(),
             machine: tokio::sync::Mutex::default(),
             windows: Mutex::default(),
+            secrets: watch::Sender::default(),
             running: AtomicUsize::new(0),
             question: Mutex::default(),
             deleting: AtomicBool::new(false),
@@ -102,6 +107,7 @@ impl Live {
     /// Closes all windows: their machine has ended.
     pub(super) fn close_windows(&self) {
         self.windows.lock().clear();
+        self.secrets.send_replace(Secrets::default());
     }
 
     pub(super) fn delete_begins(&self) {

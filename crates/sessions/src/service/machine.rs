@@ -160,10 +160,12 @@ impl Service {
         if live.windows().len() >= WINDOWS_MAX {
             return Err(SessionError::TooManyWindows(WINDOWS_MAX));
         }
+        self.give_secrets(live).await?;
         let place = Place {
             client,
             clock: self.parts.clock.clone(),
             env: BTreeMap::new(),
+            secrets: live.secrets.subscribe(),
         };
         let window = Window::open(name.clone(), place).await?;
         live.opened(name.clone(), window.clone());
@@ -190,7 +192,7 @@ impl Service {
     }
 
     /// The right to the machine; none when there is none any more.
-    async fn permit(&self, live: &Live) -> Result<Option<SandboxPermit>, SessionError> {
+    pub(super) async fn permit(&self, live: &Live) -> Result<Option<SandboxPermit>, SessionError> {
         let record = live.record();
         let Some(sandbox) = &record.sandbox else {
             return Ok(None);
@@ -219,6 +221,9 @@ impl Service {
             created => created?,
         };
         let id = created.record.id.clone();
+        // Before it has a command: no secret is active in a machine that it was not activated for.
+        let (session, secrets) = (&record.id, &self.parts.secrets);
+        secrets.bind_session_secrets(session, &id).await?;
         let now = self.now();
         let started = |record: &mut SessionRecord| {
             record.sandbox = Some(id.clone());

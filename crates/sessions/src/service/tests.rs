@@ -1,6 +1,8 @@
 //! The life of machines, with a clock that stands until it is set.
 
 mod machines;
+mod parts;
+mod secrets;
 
 use shoal_core::auth::TeamSlug;
 use shoal_core::id::{KeyId, TeamId};
@@ -29,6 +31,9 @@ impl Fixture {
             sandboxes: machines.clone(),
             access: machines.clone(),
             store: machines.clone(),
+            secrets: machines.parts.clone(),
+            sealing_key: SealingKey::new(&[7; 32]).unwrap(),
+            memories: machines.parts.clone(),
             clock: clock.clone(),
         });
         let service = service.await.unwrap();
