@@ -7,6 +7,7 @@ mod catalogue;
 mod pool;
 mod sandbox;
 mod session;
+mod session_parts;
 mod status;
 mod team;
 
@@ -28,6 +29,9 @@ pub use self::sandbox::{
 pub use self::session::{
     ChangeSession, NewSession, ResetSession, Session, SessionCommand, SessionMachine,
     SessionOutput, SessionReset, SessionWindow,
+};
+pub use self::session_parts::{
+    PutMemory, SessionMemory, SessionMemoryEntry, SessionSecret, SetSecret,
 };
 pub use self::status::{Runtime, Status, Totals};
 pub use self::team::{NewTeamLimits, Team};

@@ -1,8 +1,10 @@
 //! Sessions: a machine that comes with the first command, and terminal windows in it.
 
 mod exec;
+mod memories;
 #[cfg(test)]
 mod operations;
+mod secrets;
 mod view;
 
 use axum::Extension;
@@ -29,7 +31,7 @@ use self::exec::{cancel, run};
 
 /// The routes; all require a key.
 pub(super) fn routes() -> Routes {
-    Routes::new()
+    memories::routes(secrets::routes(Routes::new()))
         .route("/sessions", routing::get(list).post(create))
         .route(
             "/sessions/{id}",

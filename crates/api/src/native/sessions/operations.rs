@@ -1,5 +1,7 @@
 //! The operations of sessions in the OpenAPI document.
 
+mod parts;
+
 use shoal_protocol::native as wire;
 
 use crate::openapi::operation::{CREATE, Dialect, Group, Operation};
@@ -8,7 +10,13 @@ const GROUP: Group = Group(Dialect::Native, "Native: sessions");
 
 /// All of them, in the order of the document.
 pub(in crate::native) fn operations() -> Vec<Operation> {
-    of_sessions().into_iter().chain(of_windows()).collect()
+    let all = [
+        of_sessions(),
+        of_windows(),
+        parts::of_secrets(),
+        parts::of_memories(),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 fn of_sessions() -> Vec<Operation> {
