@@ -272,6 +272,7 @@ fn assemble(
         sessions: Arc::new(NoSessions),
         session_secrets: Arc::new(NoSessions),
         session_memories: Arc::new(NoSessions),
+        session_files: Arc::new(NoSessions),
         telemetry: Arc::new(Telemetry(sandboxes)),
         images: elsewhere,
         installation: Arc::new(installation),

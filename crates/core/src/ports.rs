@@ -30,6 +30,7 @@ use self::observe::Telemetry;
 use self::pools::Pools;
 use self::sandboxes::Sandboxes;
 use self::sessions::Sessions;
+use self::sessions::files::SessionFiles;
 use self::sessions::memories::SessionMemories;
 use self::sessions::secrets::SessionSecrets;
 use self::snapshots::Snapshots;
@@ -65,6 +66,8 @@ pub struct Ports {
     pub session_secrets: Arc<dyn SessionSecrets>,
     /// Memories of sessions.
     pub session_memories: Arc<dyn SessionMemories>,
+    /// The files of sessions.
+    pub session_files: Arc<dyn SessionFiles>,
     /// Logs, metrics, events and use.
     pub telemetry: Arc<dyn Telemetry>,
     /// Images.

@@ -3,6 +3,7 @@
 //! A session has no machine until its first command, and loses it some time after its last. What is kept is
 //! outside of the machine. These are the rules alone; nothing here does I/O.
 
+pub mod files;
 pub mod life;
 pub mod machine;
 pub mod memory;
@@ -138,6 +139,9 @@ pub struct SessionRecord {
     pub life: Life,
     /// Its present machine.
     pub sandbox: Option<SandboxId>,
+    /// The machine that has had the session's files, which tells them from those that it came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filled: Option<SandboxId>,
     /// When it was made.
     pub created_at: Timestamp,
 }

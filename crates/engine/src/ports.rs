@@ -36,6 +36,7 @@ impl Engine {
             sessions: Arc::new(NoSessions),
             session_secrets: Arc::new(NoSessions),
             session_memories: Arc::new(NoSessions),
+            session_files: Arc::new(NoSessions),
             telemetry: engine.clone(),
             images: engine.clone(),
             clock: engine.shared.clock.clone(),

@@ -13,6 +13,7 @@ mod keys;
 mod migrations;
 mod pools;
 mod sandboxes;
+mod session_files;
 mod session_memories;
 mod session_secrets;
 mod sessions;

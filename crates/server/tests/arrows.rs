@@ -13,6 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("checkpoint", &[]),
     ("cli", &["core", "crds", "protocol"]),
     ("cluster", &["core", "crds", "protocol", "tasks"]),
+    ("contents", &["core"]),
     ("core", &["session-files"]),
     ("crds", &[]),
     ("engine", &["core", "protocol", "tasks"]),
@@ -28,12 +29,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "agent", "api", "cli", "cluster", "core", "crds", "engine", "gateway", "images",
-            "node", "oci", "operator", "router", "sessions", "tasks",
+            "agent", "api", "cli", "cluster", "contents", "core", "crds", "engine", "gateway",
+            "images", "node", "oci", "operator", "router", "sessions", "tasks",
         ],
     ),
     ("session-files", &[]),
-    ("sessions", &["core"]),
+    ("sessions", &["core", "session-files"]),
     ("tasks", &[]),
 ];
 

@@ -6,15 +6,19 @@
 
 #![forbid(unsafe_code)]
 
+mod files;
 #[cfg(test)]
 mod local;
 #[cfg(test)]
 mod memory_home;
+#[cfg(test)]
+mod memory_store;
 mod seal;
 mod secrets;
 mod service;
 pub mod window;
 
+pub use self::files::Contents;
 pub use self::seal::SealingKey;
 pub use self::secrets::{FollowSecrets, Secrets};
 pub use self::service::{SessionParts, SessionService};

@@ -1,5 +1,6 @@
 //! The sessions of an installation.
 
+mod files;
 mod live;
 mod machine;
 mod memories;
@@ -24,10 +25,14 @@ use shoal_core::ports::sessions::{NewSession, SessionChange, SessionError, Sessi
 use shoal_core::session::life::Life;
 use shoal_core::session::machine::MachineType;
 use shoal_core::session::{SessionId, SessionRecord};
-use shoal_core::store::{SessionMemoryStore, SessionSecretStore, SessionStore, StoreError};
+use shoal_core::store::{
+    SessionFileStore, SessionMemoryStore, SessionSecretStore, SessionStore, StoreError,
+};
 use tokio::sync::Notify;
 
 use self::live::Live;
+use self::machine::Keep;
+use crate::files::{Contents, FileParts, Files};
 use crate::seal::SealingKey;
 
 /// The most sessions of a team.
@@ -57,6 +62,10 @@ pub struct SessionParts {
     pub sealing_key: SealingKey,
     /// Their memories.
     pub memories: Arc<dyn SessionMemoryStore>,
+    /// What is known of their files.
+    pub rows: Arc<dyn SessionFileStore>,
+    /// The contents of their files.
+    pub contents: Contents,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }
@@ -79,9 +88,10 @@ impl SessionService {
     /// When the store cannot be read.
     pub async fn open(parts: SessionParts) -> Result<Self, StoreError> {
         let stored = parts.store.sessions().await?;
-        let live = |record: SessionRecord| (record.id.clone(), Arc::new(Live::new(record)));
+        let live = |record: SessionRecord| (record.id.clone(), parts.live(record));
+        let sessions = RwLock::new(stored.into_iter().map(live).collect());
         Ok(Self(Arc::new(Service {
-            sessions: RwLock::new(stored.into_iter().map(live).collect()),
+            sessions,
             moved: Notify::new(),
             parts,
         })))
@@ -90,6 +100,7 @@ impl SessionService {
     /// Ends the machines of sessions that nobody uses, when their time comes. Never returns.
     pub async fn end_unused(self) {
         let service = &self.0;
+        service.reconnect().await;
         let mut renewal = service.now() + RENEWAL;
         let mut earliest = service.now();
         loop {
@@ -115,6 +126,19 @@ impl SessionService {
                 renewal = now + RENEWAL;
             }
         }
+    }
+}
+
+impl SessionParts {
+    /// A session in memory.
+    fn live(&self, record: SessionRecord) -> Arc<Live> {
+        let parts = FileParts {
+            rows: self.rows.clone(),
+            contents: self.contents.clone(),
+            clock: self.clock.clone(),
+        };
+        let files = Files::new(record.id.clone(), parts);
+        Arc::new(Live::new(record, Arc::new(files)))
     }
 }
 
@@ -161,10 +185,11 @@ impl Service {
                 last_execution: now,
             },
             sandbox: None,
+            filled: None,
             created_at: now,
         };
         self.parts.store.put_session(&record).await?;
-        let live = Arc::new(Live::new(record));
+        let live = self.parts.live(record);
         let id = live.record().id;
         self.sessions.write().insert(id, live.clone());
         Ok(live.view())
@@ -205,8 +230,9 @@ impl Service {
 
     async fn delete(&self, live: &Live) -> Result<(), SessionError> {
         live.delete_begins();
-        self.end(live).await?;
+        self.end(live, Keep::Nothing).await?;
         let id = live.record().id;
+        live.files.forget().await?;
         self.parts.store.delete_session(&id).await?;
         self.sessions.write().remove(&id);
         Ok(())

@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use shoal_core::ports::sessions::SessionError;
+use shoal_core::ports::sessions::files::FileError;
 use shoal_core::ports::sessions::memories::MemoryError;
 use shoal_core::ports::sessions::secrets::SecretError;
 
@@ -26,6 +27,7 @@ impl From<SessionError> for ApiError {
             SessionError::Create(create) => create.into(),
             SessionError::Sandbox(sandbox) => sandbox.into(),
             SessionError::Inside(inside) => inside.into(),
+            SessionError::File(file) => file.into(),
             SessionError::Store(store) => store.into(),
             SessionError::Entropy(_) => Self::internal(message),
             SessionError::NotServed(absent) => absent.into(),
@@ -48,5 +50,24 @@ fn of_memory(error: &MemoryError) -> ApiError {
         MemoryError::Name(_) => ApiError::invalid(error),
         MemoryError::Long => ApiError::invalid(format_args!("`text`: {error}")),
         MemoryError::TooMany(_) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()),
+    }
+}
+
+impl From<FileError> for ApiError {
+    fn from(error: FileError) -> Self {
+        let message = error.to_string();
+        match error {
+            FileError::NotFound(_) => Self::not_found(message),
+            FileError::Path(_) => Self::invalid(format_args!("`path`: {message}")),
+            FileError::InTheWay { .. } | FileError::Ending(_) => {
+                Self::new(StatusCode::CONFLICT, message)
+            }
+            FileError::Changed(_) => Self::new(StatusCode::PRECONDITION_FAILED, message),
+            FileError::TooLarge => Self::new(StatusCode::PAYLOAD_TOO_LARGE, message),
+            FileError::TooMany(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
+            FileError::Full(_) => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
+            FileError::Lost(_) => Self::internal(message),
+            FileError::Store(store) => store.into(),
+        }
     }
 }

@@ -64,6 +64,7 @@ impl Memory {
             sessions: Arc::new(NoSessions),
             session_secrets: Arc::new(NoSessions),
             session_memories: Arc::new(NoSessions),
+            session_files: Arc::new(NoSessions),
             telemetry: unused.clone(),
             images: unused.clone(),
             installation: unused,

@@ -1,6 +1,8 @@
 //! Sessions, their machines and their terminal windows.
 
+pub mod files;
 pub mod memories;
+mod none;
 pub mod secrets;
 
 use std::collections::BTreeMap;
@@ -9,6 +11,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
 
+use self::files::FileError;
+pub use self::none::NoSessions;
 use crate::BoxFuture;
 use crate::auth::Principal;
 use crate::clock::Timestamp;
@@ -176,6 +180,9 @@ pub enum SessionError {
     /// The daemon inside the machine fails.
     #[error(transparent)]
     Inside(#[from] InsideError),
+    /// The operation on its files failed.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -286,97 +293,4 @@ pub trait Sessions: Send + Sync {
         id: &'a str,
         token: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Reset, SessionError>>;
-}
-
-/// The sessions of a backend that has none.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoSessions;
-
-impl NoSessions {
-    fn refused<T>() -> Result<T, SessionError> {
-        Err(SessionError::NotServed(NotServed {
-            what: "sessions",
-            instead: "use a server on one machine, or sandboxes",
-        }))
-    }
-}
-
-impl Sessions for NoSessions {
-    fn create<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: NewSession,
-    ) -> BoxFuture<'a, Result<SessionView, SessionError>> {
-        Box::pin(async { Self::refused() })
-    }
-
-    fn list<'a>(
-        &'a self,
-        _: &'a Principal,
-    ) -> BoxFuture<'a, Result<Vec<SessionView>, SessionError>> {
-        Box::pin(async { Self::refused() })
-    }
-
-    fn get<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<SessionView, SessionError>> {
-        Box::pin(async { Self::refused() })
-    }
-
-    fn change<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a str,
-        _: SessionChange,
-    ) -> BoxFuture<'a, Result<SessionView, SessionError>> {
-        Box::pin(async { Self::refused() })
-    }
-
-    fn delete<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<(), SessionError>> {
-        Box::pin(async { Self::refused() })
-    }
-
-    fn exec<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a str,
-        _: &'a WindowName,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<ExecStream, SessionError>> {
-        Box::pin(async { Self::refused() })
-    }
-
-    fn cancel<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a str,
-        _: &'a WindowName,
-    ) -> BoxFuture<'a, Result<(), SessionError>> {
-        Box::pin(async { Self::refused() })
-    }
-
-    fn attach<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a str,
-        _: &'a WindowName,
-        _: u64,
-    ) -> BoxFuture<'a, Result<Attached, SessionError>> {
-        Box::pin(async { Self::refused() })
-    }
-
-    fn reset<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a str,
-        _: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Reset, SessionError>> {
-        Box::pin(async { Self::refused() })
-    }
 }

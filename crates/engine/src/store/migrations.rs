@@ -6,7 +6,7 @@ use shoal_core::store::StoreError;
 use super::store_error;
 
 /// The version that is written.
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 
 /// One step a version, never changed once released.
 const STEPS: [&str; VERSION as usize] = [
@@ -75,6 +75,22 @@ const STEPS: [&str; VERSION as usize] = [
     ",
     "
     CREATE TABLE sessions (id TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT;
+    ",
+    "
+    CREATE TABLE session_files (
+        session TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        path TEXT NOT NULL,
+        document TEXT NOT NULL,
+        PRIMARY KEY (session, path)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE session_contents (
+        digest BLOB NOT NULL,
+        session TEXT NOT NULL,
+        path TEXT NOT NULL,
+        PRIMARY KEY (digest, session, path),
+        FOREIGN KEY (session, path) REFERENCES session_files (session, path) ON DELETE CASCADE
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX session_contents_of ON session_contents (session, path);
     ",
     "
     CREATE TABLE session_secrets (

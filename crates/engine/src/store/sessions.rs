@@ -38,10 +38,10 @@ fn sessions(connection: &Connection) -> Result<Vec<SessionRecord>, StoreError> {
 
 fn put(connection: &Connection, session: &SessionRecord) -> Result<(), StoreError> {
     let document = encode(session)?;
+    // Never REPLACE: that would delete the row first, and with it the session's files.
     connection
         .prepare_cached(
-            // Not a replacement, which would delete what belongs to it.
-            "INSERT INTO sessions (id, document) VALUES (?1, ?2)
+            "INSERT INTO sessions (id, document) VALUES (?1, ?2) \
              ON CONFLICT (id) DO UPDATE SET document = excluded.document",
         )
         .and_then(|mut s| s.execute(params![session.id.as_str(), document]))

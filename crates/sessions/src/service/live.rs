@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_core::clock::Timestamp;
@@ -11,6 +12,8 @@ use shoal_core::session::{SessionRecord, WindowName};
 use shoal_core::store::{SessionStore, StoreError};
 use tokio::sync::watch;
 
+use crate::files::Files;
+use crate::files::follow::Connection;
 use crate::secrets::Secrets;
 use crate::window::Window;
 
@@ -21,6 +24,10 @@ pub(super) struct Live {
     storing: tokio::sync::Mutex<()>,
     /// Held while the machine starts or ends, and while a window opens.
     pub(super) machine: tokio::sync::Mutex<()>,
+    /// Its files.
+    pub(super) files: Arc<Files>,
+    /// What keeps its machine's files equal.
+    pub(super) connection: tokio::sync::Mutex<Option<Connection>>,
     /// The open windows of the machine. Some may have closed by themselves.
     windows: Mutex<BTreeMap<WindowName, Window>>,
     /// The secrets of the windows.
@@ -33,8 +40,10 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new(record: SessionRecord) -> Self {
+    pub(super) fn new(record: SessionRecord, files: Arc<Files>) -> Self {
         Self {
+            files,
+            connection: tokio::sync::Mutex::default(),
             record: Mutex::new(record),
             storing: tokio::sync::Mutex::default(),
             machine: tokio::sync::Mutex::default(),
@@ -137,6 +146,20 @@ impl Live {
 
     pub(super) fn is_over(&self, now: Timestamp) -> bool {
         self.deadline().is_some_and(|deadline| deadline <= now)
+    }
+}
+
+impl Live {
+    /// Whether the machine's time was over so long ago.
+    pub(super) fn is_over_since(&self, now: Timestamp, time: Duration) -> bool {
+        let deadline = self.deadline();
+        deadline.is_some_and(|deadline| deadline + time <= now)
+    }
+
+    /// The machine's files are not kept equal any more: it ends.
+    pub(super) async fn disconnect(&self) {
+        *self.connection.lock().await = None;
+        self.files.no_machine().await;
     }
 }
 

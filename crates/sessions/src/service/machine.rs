@@ -36,6 +36,20 @@ const COMMAND_MAX: usize = 1 << 20;
 /// How many pieces of output wait for a slow reader.
 const PIECES: usize = 16;
 
+/// How long a machine is kept for files that cannot be brought to this side.
+const GIVEN_UP: Duration = Duration::from_secs(900);
+
+/// What is kept of a machine that ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// All of its files; otherwise it does not end.
+    All,
+    /// Its files, if that can be done soon.
+    IfPossible,
+    /// Nothing.
+    Nothing,
+}
+
 /// How often a window or a machine that ends at this moment is replaced.
 const ATTEMPTS: usize = 3;
 
@@ -79,7 +93,9 @@ fn request(record: &SessionRecord) -> SandboxRequest {
         request.resources.memory = memory_gb.map(|size| Mib(size * 1024));
     }
     request.timeout = record.life.idle() + SLACK;
-    request.on_timeout = OnTimeout::Kill;
+    // Its files may not be on this side yet, if the server was away.
+    request.on_timeout = OnTimeout::Pause;
+    request.keep_memory = false;
     request.metadata = BTreeMap::from([(LABEL.to_owned(), record.id.to_string())]);
     request
 }
@@ -174,21 +190,38 @@ impl Service {
 
     /// A client of the machine, which starts when there is none.
     async fn client(&self, live: &Live) -> Result<Arc<dyn SandboxClient>, SessionError> {
-        if let Some(permit) = self.permit(live).await? {
-            match self.parts.access.open(&permit, None).await {
-                Err(SandboxError::NotFound(_)) => {}
-                Err(SandboxError::Paused(_)) => {
-                    live.close_windows();
-                    let time = live.record().life.idle() + SLACK;
-                    self.parts.sandboxes.connect(&permit, time, true).await?;
-                    return Ok(self.parts.access.open(&permit, None).await?);
-                }
-                opened => return Ok(opened?),
-            }
+        if let Some(client) = self.present(live).await? {
+            return Ok(client);
         }
         live.close_windows();
+        live.disconnect().await;
         let permit = self.start(live).await?;
-        Ok(self.parts.access.open(&permit, None).await?)
+        let client = self.parts.access.open(&permit, None).await?;
+        self.connect(live, &client).await?;
+        Ok(client)
+    }
+
+    /// A client of the machine, if there is one; with its files. One that sleeps is woken.
+    pub(super) async fn present(
+        &self,
+        live: &Live,
+    ) -> Result<Option<Arc<dyn SandboxClient>>, SessionError> {
+        let Some(permit) = self.permit(live).await? else {
+            return Ok(None);
+        };
+        let client = match self.parts.access.open(&permit, None).await {
+            Ok(client) => client,
+            Err(SandboxError::NotFound(_)) => return Ok(None),
+            Err(SandboxError::Paused(_)) => {
+                live.close_windows();
+                let time = live.record().life.idle() + SLACK;
+                self.parts.sandboxes.connect(&permit, time, true).await?;
+                self.parts.access.open(&permit, None).await?
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.connect(live, &client).await?;
+        Ok(Some(client))
     }
 
     /// The right to the machine; none when there is none any more.
@@ -258,17 +291,23 @@ impl Service {
     }
 
     /// Ends the machine; whether there was one.
-    pub(super) async fn end(&self, live: &Live) -> Result<bool, SessionError> {
+    pub(super) async fn end(&self, live: &Live, keep: Keep) -> Result<bool, SessionError> {
         let _alone = live.machine.lock().await;
-        self.end_locked(live).await
+        self.end_locked(live, keep).await
     }
 
     /// Ends the machine when its time is over; whether that succeeded. An error is logged.
     pub(super) async fn end_if_over(&self, live: &Live) -> bool {
         let _alone = live.machine.lock().await;
         // A command may have begun.
-        if live.is_over(self.now())
-            && let Err(error) = self.end_locked(live).await
+        let now = self.now();
+        let keep = if live.is_over_since(now, GIVEN_UP) {
+            Keep::IfPossible
+        } else {
+            Keep::All
+        };
+        if live.is_over(now)
+            && let Err(error) = self.end_locked(live, keep).await
         {
             let session = live.record().id;
             tracing::error!(%session, %error, "cannot end the machine of a session");
@@ -277,8 +316,10 @@ impl Service {
         true
     }
 
-    async fn end_locked(&self, live: &Live) -> Result<bool, SessionError> {
+    async fn end_locked(&self, live: &Live, keep: Keep) -> Result<bool, SessionError> {
+        self.keep_files(live, keep).await?;
         live.close_windows();
+        live.disconnect().await;
         let ended = match self.permit(live).await? {
             Some(permit) => match self.parts.sandboxes.kill(&permit).await {
                 Err(SandboxError::NotFound(_)) => false,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use shoal_core::ports::sessions::{Reset, ResetQuestion, SessionError};
 
 use super::live::Live;
+use super::machine::Keep;
 use super::{Service, random};
 
 /// How long a question may be answered.
@@ -32,6 +33,6 @@ impl Service {
             .lock()
             .take_if(answered)
             .ok_or(SessionError::NotConfirmed)?;
-        Ok(Reset::Done(self.end(live).await?))
+        Ok(Reset::Done(self.end(live, Keep::IfPossible).await?))
     }
 }

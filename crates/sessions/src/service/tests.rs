@@ -14,6 +14,7 @@ use shoal_core::session::machine::MachineParameters;
 use self::machines::Machines;
 use super::*;
 use crate::local::{Manual, all};
+use crate::memory_store::MemoryFiles;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -27,6 +28,7 @@ struct Fixture {
 impl Fixture {
     async fn new() -> Self {
         let (clock, machines) = (Arc::<Manual>::default(), Arc::<Machines>::default());
+        let files = MemoryFiles::default();
         let service = SessionService::open(SessionParts {
             sandboxes: machines.clone(),
             access: machines.clone(),
@@ -34,6 +36,8 @@ impl Fixture {
             secrets: machines.parts.clone(),
             sealing_key: SealingKey::new(&[7; 32]).unwrap(),
             memories: machines.parts.clone(),
+            rows: Arc::new(files.clone()),
+            contents: Contents::new(Arc::new(files.clone()), Arc::new(files)),
             clock: clock.clone(),
         });
         let service = service.await.unwrap();

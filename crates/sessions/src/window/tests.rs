@@ -16,7 +16,7 @@ async fn window_at(clock: Arc<Manual>) -> Window {
 
 async fn window_with(clock: Arc<Manual>, secrets: FollowSecrets) -> Window {
     let place = Place {
-        client: Arc::new(Local),
+        client: Arc::new(Local::default()),
         clock,
         env: BTreeMap::from([("PS1".to_owned(), "$ ".to_owned())]),
         secrets,

@@ -26,6 +26,7 @@ async fn session(store: &SqliteStore, number: u8) -> SessionRecord {
             last_execution: THEN,
         },
         sandbox: None,
+        filled: None,
         created_at: THEN,
     };
     store.put_session(&record).await.unwrap();

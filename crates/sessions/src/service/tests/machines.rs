@@ -29,6 +29,7 @@ pub(super) struct Machines {
     refusals: Mutex<usize>,
     /// What is stored of sessions beside their records.
     pub(super) parts: Arc<Parts>,
+    local: Local,
 }
 
 impl Machines {
@@ -262,7 +263,7 @@ impl SandboxAccess for Machines {
     ) -> BoxFuture<'a, Result<Arc<dyn SandboxClient>, SandboxError>> {
         Box::pin(async move {
             self.found(permit.sandbox())?;
-            Ok(Arc::new(Local) as Arc<dyn SandboxClient>)
+            Ok(Arc::new(self.local.clone()) as Arc<dyn SandboxClient>)
         })
     }
 

@@ -1,0 +1,66 @@
+//! The files of sessions: what is known of each path, and their contents.
+
+use bytes::Bytes;
+use futures_core::stream::BoxStream;
+
+use super::StoreError;
+use crate::BoxFuture;
+use crate::session::SessionId;
+use crate::session::files::FileRow;
+use crate::session::path::SessionPath;
+use shoal_session_files::state::Digest;
+
+/// A row to write; without one, the path is forgotten.
+pub type RowChange = (SessionPath, Option<FileRow>);
+
+/// Keeps what is known of the paths of each session.
+pub trait SessionFileStore: Send + Sync {
+    /// The rows of a session.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn file_rows<'a>(
+        &'a self,
+        session: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Vec<(SessionPath, FileRow)>, StoreError>>;
+
+    /// Changes rows of a session, all or none.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn change_file_rows<'a>(
+        &'a self,
+        session: &'a SessionId,
+        changes: Vec<RowChange>,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Those of these contents that no row of any session names.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn unnamed(&self, contents: Vec<Digest>) -> BoxFuture<'_, Result<Vec<Digest>, StoreError>>;
+}
+
+/// Keeps contents under their digests.
+pub trait ContentStore: Send + Sync {
+    /// Writes contents. Once it returns they survive a loss of power.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn put(&self, digest: Digest, contents: Bytes) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Reads contents; none when they are missing.
+    ///
+    /// # Errors
+    /// See [`StoreError`]: also when they do not have their digest.
+    fn get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>>;
+
+    /// Deletes contents, if they are there.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn delete(&self, digest: Digest) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Everything that is kept.
+    fn all(&self) -> BoxStream<'_, Result<Digest, StoreError>>;
+}

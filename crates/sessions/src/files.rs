@@ -1,0 +1,152 @@
+//! The files of a session: on this side of its machine.
+//!
+//! A table says what is known of each path; the contents are kept under their digests. Each change is stored before it is
+//! answered. [`sync`] keeps a machine equal.
+
+mod contents;
+mod edit;
+pub(crate) mod follow;
+mod push;
+mod received;
+pub(crate) mod sync;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use shoal_core::clock::Clock;
+use shoal_core::id::SandboxId;
+use shoal_core::ports::sessions::files::{FileError, SyncView};
+use shoal_core::session::SessionId;
+use shoal_core::session::files::{FileRow, SyncState};
+use shoal_core::session::path::SessionPath;
+use shoal_core::store::{RowChange, SessionFileStore, StoreError};
+use tokio::sync::{Mutex, Notify};
+
+pub use self::contents::Contents;
+use self::table::Table;
+
+/// What the files of all sessions stand on.
+#[derive(Clone)]
+pub(crate) struct FileParts {
+    pub(crate) rows: Arc<dyn SessionFileStore>,
+    pub(crate) contents: Contents,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// The files of one session.
+pub(crate) struct Files {
+    session: SessionId,
+    parts: FileParts,
+    /// Read at first use. Held while rows change.
+    table: Mutex<Option<Table>>,
+    /// Something waits for the machine.
+    waiting: Notify,
+}
+
+impl Files {
+    pub(crate) fn new(session: SessionId, parts: FileParts) -> Self {
+        Self {
+            session,
+            parts,
+            table: Mutex::default(),
+            waiting: Notify::new(),
+        }
+    }
+
+    /// The table, which is read if it has not been.
+    async fn table(&self) -> Result<tokio::sync::MappedMutexGuard<'_, Table>, StoreError> {
+        let mut table = self.table.lock().await;
+        if table.as_ref().is_none_or(Table::is_stale) {
+            let rows = self.parts.rows.file_rows(&self.session).await?;
+            let mut read = Table::new(rows);
+            read.set_machine(table.as_ref().and_then(Table::machine).cloned());
+            read.read_ignores(&self.parts.contents).await?;
+            *table = Some(read);
+        }
+        Ok(tokio::sync::MutexGuard::map(table, |table| {
+            table.get_or_insert_with(Table::default)
+        }))
+    }
+
+    /// Stores changed rows, and then shows them.
+    async fn commit(&self, table: &mut Table, changes: Vec<RowChange>) -> Result<(), StoreError> {
+        let changes: Vec<RowChange> = changes
+            .into_iter()
+            .map(|(path, row)| (path, row.filter(|row| !row.is_empty())))
+            .filter(|(path, row)| table.row(path) != row.as_ref())
+            .collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let stored = changes.clone();
+        // If this future is dropped, or the store fails, it is not known what is stored.
+        table.set_stale(true);
+        self.parts
+            .rows
+            .change_file_rows(&self.session, stored)
+            .await?;
+        let dropped = table.apply(changes);
+        table.set_stale(false);
+        if table.ignores_changed() {
+            table.read_ignores(&self.parts.contents).await?;
+        }
+        self.parts.contents.may_be_unnamed(dropped);
+        if table.is_behind() {
+            self.waiting.notify_one();
+        }
+        Ok(())
+    }
+
+    /// How the two sides stand.
+    pub(crate) async fn sync_view(&self) -> Result<SyncView, FileError> {
+        let table = self.table().await?;
+        let conflicts = table.conflicts();
+        let withheld = table.withheld().len();
+        let behind = table.behind_count();
+        let state = if !conflicts.is_empty() || withheld > 0 {
+            SyncState::Conflict(conflicts.len() + withheld)
+        } else if behind > 0 {
+            SyncState::Behind(behind)
+        } else {
+            SyncState::Synced
+        };
+        Ok(SyncView {
+            state,
+            connected: table.machine().is_some(),
+            conflicts,
+            notes: table.notes(),
+        })
+    }
+
+    /// No machine is kept equal any more.
+    pub(crate) async fn no_machine(&self) {
+        if let Some(table) = &mut *self.table.lock().await {
+            table.set_machine(None);
+        }
+    }
+
+    /// Everything that the session names is forgotten: it is deleted.
+    pub(crate) async fn forget(&self) -> Result<(), StoreError> {
+        let mut table = self.table().await?;
+        let changes = table.rows().map(|(path, _)| (path.clone(), None)).collect();
+        self.commit(&mut table, changes).await
+    }
+}
+
+/// A row with what is known of the path in a machine.
+fn known(row: Option<&FileRow>, sandbox: &SandboxId) -> FileRow {
+    let mut row = row.cloned().unwrap_or_default();
+    row.machine = Some(row.in_machine(sandbox));
+    row
+}
+
+/// The path of a copy that is free.
+fn free_copy(table: &Table, path: &SessionPath, taken: &[RowChange]) -> Option<SessionPath> {
+    let is_taken = |copy: &SessionPath| taken.iter().any(|(path, _)| path == copy);
+    (1..10_000)
+        .map(|number| path.copy(number))
+        .filter(|copy| copy.as_str().parse::<SessionPath>().is_ok())
+        .find(|copy| table.file(copy).is_none() && !is_taken(copy))
+}

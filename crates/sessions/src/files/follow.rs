@@ -1,0 +1,136 @@
+//! The task that keeps a machine equal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::id::SandboxId;
+use shoal_core::ports::inside::home::HomeFiles;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::Files;
+use super::sync::{Side, Sync, SyncError};
+
+/// When a lost connection is made again, at first and at last.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LAST_RETRY: Duration = Duration::from_secs(10);
+
+/// Asks that everything that has changed is brought over.
+type Settle = oneshot::Sender<Result<(), SyncError>>;
+
+/// A machine that is kept equal, until this is dropped.
+pub(crate) struct Connection {
+    sandbox: SandboxId,
+    requests: mpsc::Sender<Settle>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Connection {
+    /// Makes both sides equal, and keeps them so.
+    ///
+    /// # Errors
+    /// When the two sides cannot be made equal.
+    pub(crate) async fn open(
+        files: Arc<Files>,
+        sandbox: SandboxId,
+        home: Arc<dyn HomeFiles>,
+        fresh: bool,
+    ) -> Result<Self, SyncError> {
+        let side = Side {
+            files,
+            sandbox: sandbox.clone(),
+            home,
+        };
+        let sync = Sync::begin(side, fresh).await?;
+        let (requests, asked) = mpsc::channel(1);
+        Ok(Self {
+            sandbox,
+            requests,
+            task: tokio::spawn(follow(sync, asked)),
+        })
+    }
+
+    /// Whether it is to this machine.
+    pub(crate) fn is_to(&self, sandbox: &SandboxId) -> bool {
+        self.sandbox == *sandbox && !self.task.is_finished()
+    }
+
+    /// Returns once everything that had changed on either side before this call is on the other.
+    ///
+    /// # Errors
+    /// When that failed.
+    pub(crate) async fn settle(&self) -> Result<(), SyncError> {
+        let (answer, answered) = oneshot::channel();
+        let asked = self.requests.send(answer).await;
+        asked.map_err(|_| SyncError::Ended)?;
+        answered.await.unwrap_or(Err(SyncError::Ended))
+    }
+}
+
+/// Keeps a machine equal. Ends when nobody can ask for anything any more.
+async fn follow(mut sync: Sync, mut asked: mpsc::Receiver<Settle>) {
+    let mut retry = FIRST_RETRY;
+    loop {
+        let ended = keep(&mut sync, &mut asked, &mut retry).await;
+        let Err(error) = ended else {
+            return;
+        };
+        let (session, sandbox) = (&sync.side.files.session, &sync.side.sandbox);
+        tracing::info!(%session, %sandbox, %error, "the files of a session are not kept equal; trying again");
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(retry) => {}
+                request = asked.recv() => match request {
+                    // It is answered once the connection is there again.
+                    Some(request) => {
+                        let _ = request.send(Err(SyncError::Ended));
+                    }
+                    None => return,
+                }
+            }
+            retry = (retry * 2).min(LAST_RETRY);
+            let begun = Sync::begin(sync.side.clone(), false);
+            if let Ok(begun) = begun.await {
+                sync = begun;
+                break;
+            }
+        }
+    }
+}
+
+/// Keeps a machine equal until it fails.
+async fn keep(
+    sync: &mut Sync,
+    asked: &mut mpsc::Receiver<Settle>,
+    retry: &mut Duration,
+) -> Result<(), SyncError> {
+    let files = sync.side.files.clone();
+    loop {
+        tokio::select! {
+            event = sync.next() => sync.event(event?).await?,
+            () = files.waiting.notified() => sync.side.push().await?,
+            request = asked.recv() => {
+                let Some(request) = request else {
+                    return Ok(());
+                };
+                match sync.settle().await {
+                    Ok(()) => {
+                        // Whoever asked may have gone.
+                        let _ = request.send(Ok(()));
+                    }
+                    Err(error) => {
+                        let _ = request.send(Err(SyncError::Ended));
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        *retry = FIRST_RETRY;
+    }
+}

@@ -1,0 +1,247 @@
+//! What goes to a machine.
+
+use std::collections::BTreeMap;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use shoal_core::ports::inside::home::{Applied, Digest, FileState, HomeChange, HomeFile};
+use shoal_core::ports::sessions::files::{FILE_MAX, RETURN_MAX};
+use shoal_core::session::files::FileRow;
+use shoal_core::session::path::SessionPath;
+use shoal_core::session::{interrupted, returning};
+use shoal_core::store::{RowChange, StoreError};
+
+use super::contents::PARALLEL;
+use super::known;
+use super::sync::{Side, SyncError, Told};
+
+/// How many files go in one call.
+const BATCH: usize = 512;
+
+/// The most bytes of one call, unless a single file has more.
+const BATCH_BYTES: u64 = 16 << 20;
+
+/// How often files that change all the time are tried before other things get their turn.
+const ROUNDS: usize = 1_000;
+
+/// A change that the machine needs.
+struct Wanted {
+    change: HomeChange,
+    /// The file to write; none to remove it.
+    state: Option<FileState>,
+}
+
+impl Side {
+    /// Brings everything that waits to the machine.
+    pub(super) async fn push(&self) -> Result<(), SyncError> {
+        for _ in 0..ROUNDS {
+            let wanted = self.batch().await?;
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            let wanted = self.fill(wanted).await?;
+            let changes = wanted.iter().map(|wanted| wanted.change.clone());
+            let outcomes = self.home.apply(changes.collect()).await?;
+            for (path, found) in self.applied(&wanted, outcomes).await? {
+                self.differs(path, found).await?;
+            }
+        }
+        // The rest gets its turn after what the machine tells.
+        self.files.waiting.notify_one();
+        Ok(())
+    }
+
+    /// Stores what became of changes. Returns the files that are others than was expected.
+    async fn applied(
+        &self,
+        wanted: &[Wanted],
+        outcomes: Vec<Applied>,
+    ) -> Result<Vec<(SessionPath, FileState)>, StoreError> {
+        let mut table = self.files.table().await?;
+        let mut rows: Vec<RowChange> = Vec::new();
+        let mut differing = Vec::new();
+        for (wanted, outcome) in wanted.iter().zip(outcomes) {
+            let path = &wanted.change.path;
+            let mut row = known(table.row(path), &self.sandbox);
+            let Some(machine) = &mut row.machine else {
+                continue;
+            };
+            match outcome {
+                Applied::Done => machine.agreed = wanted.state,
+                Applied::Differs(None) => machine.agreed = None,
+                Applied::Differs(Some(found)) => {
+                    differing.push((path.clone(), found));
+                    continue;
+                }
+                Applied::Failed(reason) => {
+                    table.block(path.clone(), reason);
+                    continue;
+                }
+            }
+            machine.writing = None;
+            machine.template = None;
+            rows.push((path.clone(), Some(row)));
+        }
+        self.files.commit(&mut table, rows).await?;
+        Ok(differing)
+    }
+
+    /// The next files, after it is stored that they are being written.
+    async fn batch(&self) -> Result<Vec<Wanted>, StoreError> {
+        let mut table = self.files.table().await?;
+        let (mut wanted, mut rows) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
+        let mut paths = table.next_behind(BATCH);
+        // Directories get out of the way before files take their place.
+        paths.sort_by_key(|path| table.file(path).is_some());
+        for path in paths {
+            let mut row = known(table.row(&path), &self.sandbox);
+            let state = row.state();
+            bytes += state.map_or(0, |state| state.size);
+            if bytes > BATCH_BYTES && !wanted.is_empty() {
+                break;
+            }
+            let Some(machine) = &mut row.machine else {
+                continue;
+            };
+            let change = HomeChange {
+                path: path.clone(),
+                expected: machine.expected(),
+                file: None,
+            };
+            wanted.push(Wanted { change, state });
+            if let Some(state) = state {
+                machine.writing = Some(state.digest);
+                rows.push((path, Some(row)));
+            }
+        }
+        self.files.commit(&mut table, rows).await?;
+        Ok(wanted)
+    }
+
+    /// Reads the contents of the files to write. A file whose contents are lost stays as it is in the machine.
+    async fn fill(&self, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, StoreError> {
+        let reads = wanted.into_iter().map(|wanted| self.clone().filled(wanted));
+        let reads = stream::iter(reads).buffered(PARALLEL);
+        let read: Vec<(Wanted, bool)> = reads.try_collect().await?;
+        let (found, lost): (Vec<_>, Vec<_>) = read.into_iter().partition(|(_, found)| *found);
+        if !lost.is_empty() {
+            let session = &self.files.session;
+            let mut table = self.files.table().await?;
+            for (Wanted { change, .. }, _) in lost {
+                tracing::error!(%session, path = %change.path, "the contents of a session's file are missing");
+                table.block(
+                    change.path,
+                    "its contents are missing in the store".to_owned(),
+                );
+            }
+        }
+        Ok(found.into_iter().map(|(wanted, _)| wanted).collect())
+    }
+
+    /// A change with the contents of its file; whether they are there.
+    async fn filled(self, mut wanted: Wanted) -> Result<(Wanted, bool), StoreError> {
+        let Some(state) = wanted.state else {
+            return Ok((wanted, true));
+        };
+        let contents = self.files.parts.contents.get(state.digest).await?;
+        wanted.change.file = contents.map(|contents| HomeFile {
+            contents,
+            executable: state.executable,
+        });
+        let is_there = wanted.change.file.is_some();
+        Ok((wanted, is_there))
+    }
+
+    /// The machine has another file at the path than was expected.
+    async fn differs(&self, path: SessionPath, found: FileState) -> Result<(), SyncError> {
+        self.note_written(&path, found).await?;
+        let row = {
+            let table = self.files.table().await?;
+            known(table.row(&path), &self.sandbox)
+        };
+        let Some(machine) = row.machine.clone() else {
+            return Ok(());
+        };
+        if machine.agreed == Some(found) {
+            return Ok(());
+        }
+        if row.file.is_none() {
+            return self.let_be(path, row, found).await;
+        }
+        let Some(contents) = self.read(&path, FILE_MAX).await? else {
+            // It has changed again, or is too large for any comparison.
+            self.files.table().await?.withhold(path);
+            return Ok(());
+        };
+        if super::contents::digest(&contents) != found.digest {
+            // The next attempt tells what is there.
+            return Ok(());
+        }
+        if self
+            .is_own_work(machine.expected(), machine.writing, &contents)
+            .await?
+        {
+            let mut row = row;
+            if let Some(machine) = &mut row.machine {
+                machine.agreed = Some(found);
+                machine.template = None;
+            }
+            let mut table = self.files.table().await?;
+            let rows = vec![(path, Some(row))];
+            self.files.commit(&mut table, rows).await?;
+            return Ok(());
+        }
+        let returns = returning::may_return(&path, found.size, RETURN_MAX)
+            && returning::returns(&path, &contents);
+        if !returns {
+            self.files.table().await?.withhold(path);
+            return Ok(());
+        }
+        let told = [(path.clone(), Told::Present(found))];
+        let read = BTreeMap::from([(path, contents)]);
+        Ok(self.decide(&told, &read).await?)
+    }
+
+    /// The session has removed a file that the machine has changed: a change wins over a deletion. If the file returns, it
+    /// has been told, or will be.
+    async fn let_be(
+        &self,
+        path: SessionPath,
+        mut row: FileRow,
+        found: FileState,
+    ) -> Result<(), SyncError> {
+        if let Some(machine) = &mut row.machine {
+            machine.agreed = None;
+            machine.writing = None;
+            machine.template = None;
+        }
+        {
+            let mut table = self.files.table().await?;
+            let rows = vec![(path.clone(), Some(row))];
+            self.files.commit(&mut table, rows).await?;
+        }
+        self.received(vec![(path, Told::Present(found))]).await
+    }
+
+    /// Whether a file is what an interrupted change of ours has left.
+    async fn is_own_work(
+        &self,
+        old: Option<Digest>,
+        writing: Option<Digest>,
+        found: &[u8],
+    ) -> Result<bool, StoreError> {
+        let contents = &self.files.parts.contents;
+        let Some(writing) = writing else {
+            return Ok(false);
+        };
+        let new = contents.get(writing).await?;
+        let old = match old {
+            Some(old) => match contents.get(old).await? {
+                Some(old) => Some(old),
+                None => return Ok(false),
+            },
+            None => None,
+        };
+        Ok(new.is_some_and(|new| interrupted::is_interrupted(old.as_deref(), &new, found)))
+    }
+}

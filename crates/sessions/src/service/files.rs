@@ -1,0 +1,212 @@
+//! The files of sessions, and of their machines while these live.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use shoal_core::BoxFuture;
+use shoal_core::auth::Principal;
+use shoal_core::ports::inside::{InsideError, SandboxClient};
+use shoal_core::ports::sandboxes::SandboxError;
+use shoal_core::ports::sessions::SessionError;
+use shoal_core::ports::sessions::files::{
+    FileError, SessionFile, SessionFiles, SyncView, WriteFile,
+};
+use shoal_core::session::path::SessionPath;
+
+use super::live::Live;
+use super::machine::Keep;
+use super::{Service, SessionService};
+use crate::files::follow::Connection;
+use crate::files::sync::SyncError;
+
+/// The home directory of the machine's user.
+const HOME: &str = "";
+
+/// How long a machine that ends at once may take to send what has changed.
+const SOON: Duration = Duration::from_secs(10);
+
+/// How long one that nobody uses any more may take.
+const LATE: Duration = Duration::from_secs(300);
+
+impl From<SyncError> for SessionError {
+    fn from(error: SyncError) -> Self {
+        let message = error.to_string();
+        match error {
+            SyncError::Inside(inside) => inside.into(),
+            SyncError::Store(store) => store.into(),
+            SyncError::Ended => InsideError::Unreachable(message).into(),
+        }
+    }
+}
+
+impl Service {
+    /// Makes the machine's files equal, and keeps them so. Called with the machine's lock.
+    pub(super) async fn connect(
+        &self,
+        live: &Live,
+        client: &Arc<dyn SandboxClient>,
+    ) -> Result<(), SessionError> {
+        let record = live.record();
+        let Some(sandbox) = record.sandbox else {
+            return Ok(());
+        };
+        let mut connection = live.connection.lock().await;
+        if connection.as_ref().is_some_and(|open| open.is_to(&sandbox)) {
+            return Ok(());
+        }
+        let fresh = record.filled.as_ref() != Some(&sandbox);
+        // The former one first: only one may watch.
+        *connection = None;
+        let files = live.files.clone();
+        let opened = Connection::open(files, sandbox.clone(), client.home(HOME), fresh).await?;
+        if fresh {
+            let filled = Some(sandbox);
+            live.update(&*self.parts.store, |record| record.filled = filled)
+                .await?;
+        }
+        *connection = Some(opened);
+        Ok(())
+    }
+
+    /// Connects to the machines of all sessions, after a start of the server. A machine that sleeps is left alone.
+    pub(super) async fn reconnect(&self) {
+        let all = self.all();
+        let with_machine = all.iter().filter(|live| live.record().sandbox.is_some());
+        join_all(with_machine.map(|live| async {
+            let _alone = live.machine.lock().await;
+            let connected = self.connect_if_awake(live).await;
+            if let Err(error) = connected {
+                let session = live.record().id;
+                tracing::warn!(%session, %error, "cannot keep the files of a session equal; the next command tries again");
+            }
+        }))
+        .await;
+    }
+
+    async fn connect_if_awake(&self, live: &Live) -> Result<(), SessionError> {
+        let Some(permit) = self.permit(live).await? else {
+            return Ok(());
+        };
+        match self.parts.access.open(&permit, None).await {
+            Ok(client) => self.connect(live, &client).await,
+            Err(SandboxError::Paused(_) | SandboxError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Brings what has changed in the machine to this side, before the machine ends.
+    pub(super) async fn keep_files(&self, live: &Live, keep: Keep) -> Result<(), SessionError> {
+        let time = match keep {
+            Keep::All => LATE,
+            Keep::IfPossible => SOON,
+            Keep::Nothing => return Ok(()),
+        };
+        let kept = async {
+            if self.present(live).await?.is_some() {
+                let connection = live.connection.lock().await;
+                if let Some(connection) = &*connection {
+                    connection.settle().await?;
+                }
+            }
+            Ok::<_, SessionError>(())
+        };
+        let late = || SessionError::from(InsideError::TimedOut);
+        let kept = tokio::time::timeout(time, kept).await;
+        let kept = kept.unwrap_or_else(|_| Err(late()));
+        match (kept, keep) {
+            (Err(error), Keep::IfPossible) => {
+                let session = live.record().id;
+                tracing::warn!(%session, %error, "the last changes of files in a machine that ends may be lost");
+                Ok(())
+            }
+            (kept, _) => kept,
+        }
+    }
+}
+
+impl SessionFiles for SessionService {
+    fn list<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+        below: Option<&'a SessionPath>,
+    ) -> BoxFuture<'a, Result<Vec<SessionFile>, SessionError>> {
+        Box::pin(async move {
+            let live = self.0.find(principal, id)?;
+            Ok(live.files.list(below).await?)
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+        path: &'a SessionPath,
+    ) -> BoxFuture<'a, Result<(SessionFile, Bytes), SessionError>> {
+        Box::pin(async move {
+            let live = self.0.find(principal, id)?;
+            Ok(live.files.read(path).await?)
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+        file: WriteFile,
+    ) -> BoxFuture<'a, Result<SessionFile, SessionError>> {
+        Box::pin(async move {
+            let live = self.0.editable(principal, id)?;
+            Ok(live.files.write(file).await?)
+        })
+    }
+
+    fn remove<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+        path: &'a SessionPath,
+    ) -> BoxFuture<'a, Result<usize, SessionError>> {
+        Box::pin(async move {
+            let live = self.0.editable(principal, id)?;
+            Ok(live.files.remove(path).await?)
+        })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+        from: &'a SessionPath,
+        to: &'a SessionPath,
+    ) -> BoxFuture<'a, Result<usize, SessionError>> {
+        Box::pin(async move {
+            let live = self.0.editable(principal, id)?;
+            Ok(live.files.rename(from, to).await?)
+        })
+    }
+
+    fn sync<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<SyncView, SessionError>> {
+        Box::pin(async move {
+            let live = self.0.find(principal, id)?;
+            Ok(live.files.sync_view().await?)
+        })
+    }
+}
+
+impl Service {
+    /// A session whose files may change.
+    fn editable(&self, principal: &Principal, id: &str) -> Result<Arc<Live>, SessionError> {
+        let live = self.find(principal, id)?;
+        if live.is_deleting() {
+            return Err(FileError::Ending(live.record().id).into());
+        }
+        Ok(live)
+    }
+}
