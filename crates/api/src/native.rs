@@ -95,7 +95,7 @@ pub(crate) fn routes() -> Routes {
 
 /// The routes with large, slow requests.
 pub(crate) fn uploads() -> Routes {
-    Routes::new().route(
+    sessions::uploads().route(
         "/sandbox/files/{id}/upload",
         post(files::upload).layer(DefaultBodyLimit::max(files::UPLOAD_MAX)),
     )

@@ -7,6 +7,7 @@ mod catalogue;
 mod pool;
 mod sandbox;
 mod session;
+mod session_files;
 mod session_parts;
 mod status;
 mod team;
@@ -30,6 +31,7 @@ pub use self::session::{
     ChangeSession, NewSession, ResetSession, Session, SessionCommand, SessionMachine,
     SessionOutput, SessionReset, SessionWindow,
 };
+pub use self::session_files::{MoveSessionFile, SessionFile, SessionFileCount, SessionSync};
 pub use self::session_parts::{
     PutMemory, SessionMemory, SessionMemoryEntry, SessionSecret, SetSecret,
 };

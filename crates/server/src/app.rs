@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use shoal_api::{ApiConfig, InFlight, RateLimit};
+use shoal_contents::ObjectContents;
 use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
 use shoal_core::driver::{Driver, Isolation};
 use shoal_core::ports::Ports;
@@ -17,7 +18,7 @@ use shoal_gateway::{Gateway, GatewayConfig};
 use shoal_images::{ImageStore, SandboxLayers, StoreConfig};
 use shoal_node::NetworkConfig;
 use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
-use shoal_sessions::{SessionParts, SessionService};
+use shoal_sessions::{Contents, SessionParts, SessionService};
 use shoal_tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -172,10 +173,15 @@ async fn with_sessions(
     store: Arc<SqliteStore>,
     tasks: &mut Tasks,
 ) -> anyhow::Result<Ports> {
+    let directory = config.data.join("sessions");
+    let contents = Arc::new(ObjectContents::in_directory(&directory)?);
+    let contents = Contents::new(contents, store.clone());
     let sessions = SessionService::open(SessionParts {
         sandboxes: ports.sandboxes.clone(),
         access: ports.access.clone(),
         store: store.clone(),
+        rows: store.clone(),
+        contents: contents.clone(),
         secrets: store.clone(),
         sealing_key: sealing_key::ensure(&config.data)?,
         memories: store,
@@ -183,9 +189,11 @@ async fn with_sessions(
     })
     .await?;
     tasks.spawn("sessions", sessions.clone().end_unused());
+    tasks.spawn("contents of session files", contents.sweep());
     let sessions = Arc::new(sessions);
     Ok(Ports {
         sessions: sessions.clone(),
+        session_files: sessions.clone(),
         session_secrets: sessions.clone(),
         session_memories: sessions,
         ..ports

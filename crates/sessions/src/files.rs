@@ -103,17 +103,17 @@ impl Files {
     pub(crate) async fn sync_view(&self) -> Result<SyncView, FileError> {
         let table = self.table().await?;
         let conflicts = table.conflicts();
-        let withheld = table.withheld().len();
         let behind = table.behind_count();
-        let state = if !conflicts.is_empty() || withheld > 0 {
-            SyncState::Conflict(conflicts.len() + withheld)
+        let state = if !conflicts.is_empty() || table.has_withheld() {
+            SyncState::Conflict
         } else if behind > 0 {
-            SyncState::Behind(behind)
+            SyncState::Behind
         } else {
             SyncState::Synced
         };
         Ok(SyncView {
             state,
+            behind,
             connected: table.machine().is_some(),
             conflicts,
             notes: table.notes(),

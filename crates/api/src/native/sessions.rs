@@ -1,6 +1,7 @@
 //! Sessions: a machine that comes with the first command, and terminal windows in it.
 
 mod exec;
+mod files;
 mod memories;
 #[cfg(test)]
 mod operations;
@@ -31,7 +32,8 @@ use self::exec::{cancel, run};
 
 /// The routes; all require a key.
 pub(super) fn routes() -> Routes {
-    memories::routes(secrets::routes(Routes::new()))
+    let routes = files::add_routes(Routes::new());
+    memories::routes(secrets::routes(routes))
         .route("/sessions", routing::get(list).post(create))
         .route(
             "/sessions/{id}",
@@ -47,6 +49,11 @@ pub(super) fn routes() -> Routes {
             "/sessions/{id}/windows/{window}/ws",
             routing::any(super::terminal::attach),
         )
+}
+
+/// The routes with large, slow requests.
+pub(super) fn uploads() -> Routes {
+    files::add_uploads(Routes::new())
 }
 
 /// `POST /sessions`.

@@ -133,10 +133,10 @@ impl FileRow {
 pub enum SyncState {
     /// Both sides have the same; also without a machine.
     Synced,
-    /// So many files of the session are on their way to the machine, or cannot get there.
-    Behind(usize),
-    /// Both sides had changed so many files, and nobody has looked at the copies since.
-    Conflict(usize),
+    /// Files of the session are on their way to the machine, or cannot get there.
+    Behind,
+    /// Both sides had changed files, and nobody has settled that since.
+    Conflict,
 }
 
 #[cfg(test)]

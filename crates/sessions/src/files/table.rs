@@ -223,8 +223,8 @@ impl Table {
             .retain(|blocked, _| !blocked.is_within(path) && !path.is_within(blocked));
     }
 
-    pub(super) fn withheld(&self) -> &BTreeSet<SessionPath> {
-        &self.withheld
+    pub(super) fn has_withheld(&self) -> bool {
+        !self.withheld.is_empty()
     }
 
     pub(super) fn limit(&mut self, path: Option<SessionPath>, reason: String) {

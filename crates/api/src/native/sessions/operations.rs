@@ -4,19 +4,21 @@ mod parts;
 
 use shoal_protocol::native as wire;
 
-use crate::openapi::operation::{CREATE, Dialect, Group, Operation};
+use super::files;
+use crate::openapi::operation::{CREATE, Content, Dialect, Group, Operation, RequestHeader};
 
 const GROUP: Group = Group(Dialect::Native, "Native: sessions");
 
 /// All of them, in the order of the document.
 pub(in crate::native) fn operations() -> Vec<Operation> {
-    let all = [
+    let families = [
         of_sessions(),
         of_windows(),
+        of_files(),
         parts::of_secrets(),
         parts::of_memories(),
     ];
-    all.into_iter().flatten().collect()
+    families.into_iter().flatten().collect()
 }
 
 fn of_sessions() -> Vec<Operation> {
@@ -122,5 +124,53 @@ fn of_windows() -> Vec<Operation> {
             .empty(101)
             .fails(CREATE)
             .fails(&[405, 426, 501]),
+    ]
+}
+
+const CONDITIONS: &[RequestHeader] = &[
+    RequestHeader("If-Match", "Write only over the file with this `ETag`."),
+    RequestHeader(
+        "If-None-Match",
+        "`*`: write only when there is no file yet.",
+    ),
+];
+
+fn of_files() -> Vec<Operation> {
+    let files = "/sessions/{id}/files";
+    let content = "/sessions/{id}/files/content";
+    vec![
+        GROUP
+            .op("GET", files, "listSessionFiles", "List the files of a session")
+            .about("They are there with and without a machine. By path.")
+            .query::<files::SessionPathQuery>()
+            .lists::<wire::SessionFile>(&[])
+            .fails(&[400, 404, 501]),
+        GROUP
+            .op("DELETE", files, "removeSessionFiles", "Remove a file, or a directory with its files")
+            .query::<files::SessionPathQuery>()
+            .answers::<wire::SessionFileCount>(200)
+            .fails(&[400, 404, 409, 501, 507]),
+        GROUP
+            .op("GET", content, "readSessionFile", "Read a file of a session")
+            .query::<files::SessionFileQuery>()
+            .answer(200, Content::Bytes, &["ETag"])
+            .fails(&[400, 404, 501]),
+        GROUP
+            .op("PUT", content, "writeSessionFile", "Write a file of a session")
+            .about("At most 64 MiB. The machine gets it at once, unless a `.gitignore` of the session ignores it.")
+            .query::<files::SessionFileQuery>()
+            .headers(CONDITIONS)
+            .archive()
+            .answers::<wire::SessionFile>(200)
+            .fails(&[400, 404, 409, 412, 413, 429, 501, 507]),
+        GROUP
+            .op("POST", "/sessions/{id}/files/move", "moveSessionFiles", "Move a file, or a directory with its files")
+            .required_body::<wire::MoveSessionFile>()
+            .answers::<wire::SessionFileCount>(200)
+            .fails(&[400, 404, 409, 501, 507]),
+        GROUP
+            .op("GET", "/sessions/{id}/sync", "getSessionSync", "Show how the files of a session and of its machine stand")
+            .answers::<wire::SessionSync>(200)
+            .fails(&[404, 501]),
     ]
 }

@@ -58,6 +58,8 @@ pub struct WriteFile {
 pub struct SyncView {
     /// In one word.
     pub state: SyncState,
+    /// How many files of the session wait for the machine.
+    pub behind: usize,
     /// Whether there is a machine that is kept equal.
     pub connected: bool,
     /// The copies of conflicts.
