@@ -116,6 +116,11 @@ NATIVE_BY_SESSION = [
     ("GET", "/sessions/{id}", None), ("PATCH", "/sessions/{id}", {"persist": True}), ("DELETE", "/sessions/{id}", None),
     ("POST", "/sessions/{id}/exec", {"command": "id"}), ("POST", "/sessions/{id}/reset", {}),
     ("POST", "/sessions/{id}/windows/{window}/cancel", None), ("GET", "/sessions/{id}/windows/{window}/ws", None),
+    ("GET", "/sessions/{id}/secrets", None), ("PUT", "/sessions/{id}/secrets/{secret}", {"value": "x"}),
+    ("DELETE", "/sessions/{id}/secrets/{secret}", None), ("POST", "/sessions/{id}/secrets/{secret}/activate", None),
+    ("POST", "/sessions/{id}/secrets/{secret}/deactivate", None),
+    ("GET", "/sessions/{id}/memories", None), ("GET", "/sessions/{id}/memories/{memory}", None),
+    ("PUT", "/sessions/{id}/memories/{memory}", {"text": "x"}), ("DELETE", "/sessions/{id}/memories/{memory}", None),
 ]
 #: Routes that create something for any team.
 NATIVE_MAKES = [
@@ -151,7 +156,10 @@ def of_a_sandbox():
 
 
 def of_a_session():
-    return [(method, NATIVE_PREFIX + path.replace("{window}", "main"), body) for method, path, body in NATIVE_BY_SESSION]
+    def filled(path: str) -> str:
+        return path.replace("{window}", "main").replace("{secret}", "TOKEN").replace("{memory}", "plan")
+
+    return [(method, NATIVE_PREFIX + filled(path), body) for method, path, body in NATIVE_BY_SESSION]
 
 
 @pytest.fixture(scope="module")

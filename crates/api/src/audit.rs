@@ -173,6 +173,10 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("PATCH", "/api-keys/{id}", "key.rename"),
     ("DELETE", "/api-keys/{id}", "key.delete"),
     ("POST", "/sandbox/{id}/rotate-token", "sandbox.rotate_token"),
+    ("PUT", "/secrets/{secret}", "secret.set"),
+    ("DELETE", "/secrets/{secret}", "secret.delete"),
+    ("POST", "/secrets/{secret}/activate", "secret.activate"),
+    ("POST", "/secrets/{secret}/deactivate", "secret.deactivate"),
 ];
 
 /// The name of a call; without an entry, whether it reads or writes.
@@ -201,6 +205,11 @@ mod tests {
             ("POST", "/api/v1/templates", "template.create"),
             ("POST", "/api/v1/templates", "template.create"),
             ("DELETE", "/api/v1/keys/{id}", "key.delete"),
+            (
+                "PUT",
+                "/api/v1/sessions/{id}/secrets/{secret}",
+                "secret.set",
+            ),
             ("GET", "/sandboxes/{id}", "api.read"),
             ("PUT", "/something/new", "api.change"),
         ] {

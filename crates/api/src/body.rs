@@ -46,6 +46,23 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for RequiredBody<T> {
     }
 }
 
+/// A required JSON object with a secret in it. An error says nothing of what the body contains.
+pub(crate) struct QuietBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for QuietBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = whole(request, state).await?;
+        // Serde would take a list for fields in their order.
+        let is_object = bytes.trim_ascii_start().starts_with(b"{");
+        let parsed = is_object.then(|| serde_json::from_slice(&bytes).ok());
+        parsed.flatten().map(Self).ok_or_else(|| {
+            ApiError::invalid("the body: must be an object with the documented fields")
+        })
+    }
+}
+
 /// A JSON body that may be a list or an object.
 #[derive(Debug)]
 pub(crate) struct AnyJson(pub(crate) Value);
@@ -168,6 +185,24 @@ mod tests {
         let long = serde_json::json!({"command": r#"[{,"\,[{,"#.repeat(50_000)}).to_string();
         assert!(!has_too_many_values(long.as_bytes()));
         assert!(parse::<Value>(long.as_bytes()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn r2_104_an_error_of_a_body_with_a_secret_says_nothing_of_it() {
+        for bad in [
+            "hunter2",
+            "\"hunter2\"",
+            r#"{"hunter2":1}"#,
+            r#"{"inner":"hunter2"}"#,
+            "",
+        ] {
+            let request = Request::new(axum::body::Body::from(bad));
+            let Err(refused) = QuietBody::<Outer>::from_request(request, &()).await else {
+                assert!(bad.contains(":1"), "{bad}");
+                continue;
+            };
+            assert!(!format!("{refused:?}").contains("hunter2"), "{refused:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! `shoal session`.
 
+mod memory;
+mod secret;
+
 use std::io::Write;
 
 use clap::{Args, Subcommand};
@@ -46,6 +49,10 @@ enum Subcommands {
     Persist(PersistArgs),
     /// End the machine. The session stays.
     Reset(ResetArgs),
+    /// Secrets: variables of the windows, whose values nobody is told.
+    Secret(secret::SecretArgs),
+    /// Memories: notes that are kept outside of the machine.
+    Memory(memory::MemoryArgs),
     /// Delete sessions with everything in them.
     Rm(RemoveArgs),
 }
@@ -129,6 +136,8 @@ pub(crate) async fn run(args: SessionArgs) -> Result<u8, Failure> {
         Subcommands::Cancel(args) => cancel(&server, &args.id, &args.window).await?,
         Subcommands::Persist(args) => persist(&server, &args).await?,
         Subcommands::Reset(args) => reset(&server, &args).await?,
+        Subcommands::Secret(args) => secret::run(&server, args, json).await?,
+        Subcommands::Memory(args) => memory::run(&server, args, json).await?,
         Subcommands::Rm(args) => return remove(&server, args).await,
     }
     Ok(0)

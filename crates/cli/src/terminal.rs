@@ -2,7 +2,9 @@
 
 use std::io::{self, IsTerminal};
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+};
 
 /// The size of a terminal that does not report one.
 const STANDARD_SIZE: (u16, u16) = (80, 24);
@@ -35,6 +37,35 @@ impl Drop for RawMode {
             // A terminal that has gone needs no restoring.
             let _ = tcsetattr(io::stdin(), OptionalActions::Drain, before);
         }
+    }
+}
+
+/// The key that interrupts.
+pub(crate) const INTERRUPT: u8 = 3;
+
+/// Does not show what is typed, until it is dropped. A line ends with [`INTERRUPT`], too.
+pub(crate) struct WithoutEcho {
+    before: Termios,
+}
+
+impl WithoutEcho {
+    /// Switches the terminal on standard input.
+    pub(crate) fn enter() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        // A signal would leave the terminal without its echo: an interrupt ends the line instead.
+        hidden.local_modes.remove(LocalModes::ISIG);
+        hidden.special_codes[SpecialCodeIndex::VEOL] = INTERRUPT;
+        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for WithoutEcho {
+    fn drop(&mut self) {
+        // A terminal that has gone needs no restoring.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
     }
 }
 

@@ -270,6 +270,8 @@ fn assemble(
             sandboxes: watches.sandboxes.clone(),
         }),
         sessions: Arc::new(NoSessions),
+        session_secrets: Arc::new(NoSessions),
+        session_memories: Arc::new(NoSessions),
         session_files: Arc::new(NoSessions),
         telemetry: Arc::new(Telemetry(sandboxes)),
         images: elsewhere,

@@ -31,6 +31,8 @@ use self::pools::Pools;
 use self::sandboxes::Sandboxes;
 use self::sessions::Sessions;
 use self::sessions::files::SessionFiles;
+use self::sessions::memories::SessionMemories;
+use self::sessions::secrets::SessionSecrets;
 use self::snapshots::Snapshots;
 use self::templates::Templates;
 use crate::clock::Clock;
@@ -60,6 +62,10 @@ pub struct Ports {
     pub teams: Arc<dyn Teams>,
     /// Sessions.
     pub sessions: Arc<dyn Sessions>,
+    /// Secrets of sessions.
+    pub session_secrets: Arc<dyn SessionSecrets>,
+    /// Memories of sessions.
+    pub session_memories: Arc<dyn SessionMemories>,
     /// The files of sessions.
     pub session_files: Arc<dyn SessionFiles>,
     /// Logs, metrics, events and use.

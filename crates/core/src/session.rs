@@ -6,7 +6,9 @@
 pub mod files;
 pub mod life;
 pub mod machine;
+pub mod memory;
 pub mod merge;
+pub mod secret;
 
 pub use shoal_session_files::{interrupted, path, returning};
 

@@ -11,6 +11,8 @@ mod keys;
 mod pools;
 mod sandboxes;
 mod session_files;
+mod session_memories;
+mod session_secrets;
 mod sessions;
 mod snapshots;
 mod teams;
@@ -28,6 +30,8 @@ pub use self::keys::KeyStore;
 pub use self::pools::PoolStore;
 pub use self::sandboxes::SandboxStore;
 pub use self::session_files::{ContentStore, RowChange, SessionFileStore};
+pub use self::session_memories::SessionMemoryStore;
+pub use self::session_secrets::{SealedSecret, SessionSecretStore};
 pub use self::sessions::SessionStore;
 pub use self::snapshots::SnapshotStore;
 pub use self::teams::TeamStore;
@@ -93,6 +97,8 @@ pub trait Store:
     + TeamStore
     + KeyStore
     + SessionStore
+    + SessionSecretStore
+    + SessionMemoryStore
 {
 }
 
@@ -108,5 +114,7 @@ impl<T> Store for T where
         + TeamStore
         + KeyStore
         + SessionStore
+        + SessionSecretStore
+        + SessionMemoryStore
 {
 }

@@ -34,6 +34,8 @@ impl Engine {
             teams: engine.clone(),
             // They stand on these ports, so whoever serves them puts them in.
             sessions: Arc::new(NoSessions),
+            session_secrets: Arc::new(NoSessions),
+            session_memories: Arc::new(NoSessions),
             session_files: Arc::new(NoSessions),
             telemetry: engine.clone(),
             images: engine.clone(),

@@ -14,6 +14,8 @@ mod migrations;
 mod pools;
 mod sandboxes;
 mod session_files;
+mod session_memories;
+mod session_secrets;
 mod sessions;
 mod snapshots;
 mod teams;

@@ -8,6 +8,7 @@ mod pool;
 mod sandbox;
 mod session;
 mod session_files;
+mod session_parts;
 mod status;
 mod team;
 
@@ -31,6 +32,9 @@ pub use self::session::{
     SessionOutput, SessionReset, SessionWindow,
 };
 pub use self::session_files::{MoveSessionFile, SessionFile, SessionFileCount, SessionSync};
+pub use self::session_parts::{
+    PutMemory, SessionMemory, SessionMemoryEntry, SessionSecret, SetSecret,
+};
 pub use self::status::{Runtime, Status, Totals};
 pub use self::team::{NewTeamLimits, Team};
 

@@ -1,6 +1,6 @@
 //! Wiring: builds all components, from the leaves up.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -35,6 +35,7 @@ use crate::export_key;
 use crate::listen::{self, Dispatch};
 use crate::memory;
 use crate::privilege;
+use crate::sealing_key;
 use crate::telemetry::Telemetry;
 use crate::templates_file::TemplatesFile;
 use crate::tls::{self, Certificates};
@@ -125,8 +126,7 @@ async fn serve(
     let stopping = CancellationToken::new();
     let routes = Arc::new(engine.routes());
     let mut tasks = Tasks::default();
-    let contents = config.data.join("sessions");
-    let ports = with_sessions(engine.ports(), store, &contents, &mut tasks).await?;
+    let ports = with_sessions(config, engine.ports(), store, &mut tasks).await?;
     let dispatch = dispatch(config, ports, routes, &shares, &audit, &stopping);
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
@@ -168,19 +168,23 @@ fn cannot_continue(early: anyhow::Error) -> anyhow::Error {
 
 /// The ports, with sessions that stand on them.
 async fn with_sessions(
+    config: &Config,
     ports: Ports,
     store: Arc<SqliteStore>,
-    directory: &Path,
     tasks: &mut Tasks,
 ) -> anyhow::Result<Ports> {
-    let contents = Arc::new(ObjectContents::in_directory(directory)?);
+    let directory = config.data.join("sessions");
+    let contents = Arc::new(ObjectContents::in_directory(&directory)?);
     let contents = Contents::new(contents, store.clone());
     let sessions = SessionService::open(SessionParts {
         sandboxes: ports.sandboxes.clone(),
         access: ports.access.clone(),
         store: store.clone(),
-        rows: store,
+        rows: store.clone(),
         contents: contents.clone(),
+        secrets: store.clone(),
+        sealing_key: sealing_key::ensure(&config.data)?,
+        memories: store,
         clock: ports.clock.clone(),
     })
     .await?;
@@ -189,7 +193,9 @@ async fn with_sessions(
     let sessions = Arc::new(sessions);
     Ok(Ports {
         sessions: sessions.clone(),
-        session_files: sessions,
+        session_files: sessions.clone(),
+        session_secrets: sessions.clone(),
+        session_memories: sessions,
         ..ports
     })
 }

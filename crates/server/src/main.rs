@@ -19,6 +19,7 @@ mod operator;
 mod privilege;
 mod progress;
 mod router;
+mod sealing_key;
 mod telemetry;
 mod templates_file;
 mod tls;

@@ -1,8 +1,8 @@
 //! Sessions: files, windows and notes that outlive the sandbox in which they are used.
 //!
 //! It stands on the ports of the other use cases (`shoal_core::ports`), so it works with every backend: a session's machine
-//! is an ordinary sandbox of its team. So far a session has its machine and its terminal windows; its files, secrets and
-//! notes follow.
+//! is an ordinary sandbox of its team. So far a session has its machine, its terminal windows, its secrets
+//! and its memories; its files follow.
 
 #![forbid(unsafe_code)]
 
@@ -13,8 +13,12 @@ mod local;
 mod memory_home;
 #[cfg(test)]
 mod memory_store;
+mod seal;
+mod secrets;
 mod service;
 pub mod window;
 
 pub use self::files::Contents;
+pub use self::seal::SealingKey;
+pub use self::secrets::{FollowSecrets, Secrets};
 pub use self::service::{SessionParts, SessionService};

@@ -3,8 +3,10 @@
 mod files;
 mod live;
 mod machine;
+mod memories;
 mod ports;
 mod reset;
+mod secrets;
 #[cfg(test)]
 mod tests;
 
@@ -23,12 +25,15 @@ use shoal_core::ports::sessions::{NewSession, SessionChange, SessionError, Sessi
 use shoal_core::session::life::Life;
 use shoal_core::session::machine::MachineType;
 use shoal_core::session::{SessionId, SessionRecord};
-use shoal_core::store::{SessionFileStore, SessionStore, StoreError};
+use shoal_core::store::{
+    SessionFileStore, SessionMemoryStore, SessionSecretStore, SessionStore, StoreError,
+};
 use tokio::sync::Notify;
 
 use self::live::Live;
 use self::machine::Keep;
 use crate::files::{Contents, FileParts, Files};
+use crate::seal::SealingKey;
 
 /// The most sessions of a team.
 const SESSIONS_MAX: usize = 10_000;
@@ -51,6 +56,12 @@ pub struct SessionParts {
     pub access: Arc<dyn SandboxAccess>,
     /// Their records.
     pub store: Arc<dyn SessionStore>,
+    /// Their secrets, sealed.
+    pub secrets: Arc<dyn SessionSecretStore>,
+    /// What seals their secrets.
+    pub sealing_key: SealingKey,
+    /// Their memories.
+    pub memories: Arc<dyn SessionMemoryStore>,
     /// What is known of their files.
     pub rows: Arc<dyn SessionFileStore>,
     /// The contents of their files.

@@ -2,6 +2,7 @@
 
 mod actor;
 mod marks;
+mod masks;
 mod scrollback;
 mod shell;
 #[cfg(test)]
@@ -22,6 +23,8 @@ use shoal_core::ports::sessions::{
 };
 use shoal_core::session::WindowName;
 use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::secrets::FollowSecrets;
 
 use self::actor::Actor;
 use self::scrollback::Scrollback;
@@ -87,6 +90,8 @@ pub struct Place {
     pub clock: Arc<dyn Clock>,
     /// Variables of its shell.
     pub env: BTreeMap<String, String>,
+    /// The secrets that its shell gets as variables.
+    pub secrets: FollowSecrets,
 }
 
 impl Place {

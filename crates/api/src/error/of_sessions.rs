@@ -3,6 +3,8 @@
 use http::StatusCode;
 use shoal_core::ports::sessions::SessionError;
 use shoal_core::ports::sessions::files::FileError;
+use shoal_core::ports::sessions::memories::MemoryError;
+use shoal_core::ports::sessions::secrets::SecretError;
 
 use super::ApiError;
 
@@ -19,6 +21,8 @@ impl From<SessionError> for ApiError {
                 Self::new(StatusCode::CONFLICT, message)
             }
             SessionError::Metadata(_) => Self::invalid(format_args!("`metadata`: {message}")),
+            SessionError::Secret(secret) => of_secret(&secret),
+            SessionError::Memory(memory) => of_memory(&memory),
             SessionError::Machine(_) => Self::invalid(format_args!("`machine`: {message}")),
             SessionError::Create(create) => create.into(),
             SessionError::Sandbox(sandbox) => sandbox.into(),
@@ -28,6 +32,24 @@ impl From<SessionError> for ApiError {
             SessionError::Entropy(_) => Self::internal(message),
             SessionError::NotServed(absent) => absent.into(),
         }
+    }
+}
+
+fn of_secret(error: &SecretError) -> ApiError {
+    match error {
+        SecretError::NotFound(_) => ApiError::not_found(error.to_string()),
+        SecretError::Invalid(_) | SecretError::TooLong(_) => ApiError::invalid(error),
+        SecretError::TooMany(_) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()),
+        SecretError::Sealed(_) => ApiError::new(StatusCode::CONFLICT, error.to_string()),
+    }
+}
+
+fn of_memory(error: &MemoryError) -> ApiError {
+    match error {
+        MemoryError::NotFound(_) => ApiError::not_found(error.to_string()),
+        MemoryError::Name(_) => ApiError::invalid(error),
+        MemoryError::Long => ApiError::invalid(format_args!("`text`: {error}")),
+        MemoryError::TooMany(_) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()),
     }
 }
 

@@ -2,8 +2,10 @@
 
 mod exec;
 mod files;
+mod memories;
 #[cfg(test)]
 mod operations;
+mod secrets;
 mod view;
 
 use axum::Extension;
@@ -30,7 +32,8 @@ use self::exec::{cancel, run};
 
 /// The routes; all require a key.
 pub(super) fn routes() -> Routes {
-    files::add_routes(Routes::new())
+    let routes = files::add_routes(Routes::new());
+    memories::routes(secrets::routes(routes))
         .route("/sessions", routing::get(list).post(create))
         .route(
             "/sessions/{id}",

@@ -151,6 +151,8 @@ fn meaning(path: &str, name: &str) -> &'static str {
         (_, "alias") => "Template name.",
         (_, "team") => "Team id.",
         (_, "window") => "Window name.",
+        (_, "secret") => "Secret name.",
+        (_, "memory") => "Memory name.",
         ("/sessions/", _) => "Session id.",
         ("/keys/" | "/api-keys/", _) => "Key id.",
         ("/teams/", "name") => "Team name.",

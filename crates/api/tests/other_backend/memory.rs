@@ -62,6 +62,8 @@ impl Memory {
             pools: unused.clone(),
             teams: unused.clone(),
             sessions: Arc::new(NoSessions),
+            session_secrets: Arc::new(NoSessions),
+            session_memories: Arc::new(NoSessions),
             session_files: Arc::new(NoSessions),
             telemetry: unused.clone(),
             images: unused.clone(),

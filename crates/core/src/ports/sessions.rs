@@ -1,7 +1,9 @@
 //! Sessions, their machines and their terminal windows.
 
 pub mod files;
+pub mod memories;
 mod none;
+pub mod secrets;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +23,9 @@ use crate::ports::{NoEntropy, NotServed};
 use crate::session::machine::{MachineError, MachineParameters};
 use crate::session::{SessionId, SessionRecord, WindowName};
 use crate::store::StoreError;
+
+use self::memories::MemoryError;
+use self::secrets::SecretError;
 
 /// Output of a command in a window, or its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,6 +162,12 @@ pub enum SessionError {
     /// The session is being deleted.
     #[error("session {0} is being deleted")]
     Ending(SessionId),
+    /// The operation on a secret was not done.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The operation on a memory was not done.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// The parameters of its machine do not go together.
     #[error(transparent)]
     Machine(#[from] MachineError),

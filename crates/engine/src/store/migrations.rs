@@ -6,7 +6,7 @@ use shoal_core::store::StoreError;
 use super::store_error;
 
 /// The version that is written.
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 
 /// One step a version, never changed once released.
 const STEPS: [&str; VERSION as usize] = [
@@ -91,6 +91,23 @@ const STEPS: [&str; VERSION as usize] = [
         FOREIGN KEY (session, path) REFERENCES session_files (session, path) ON DELETE CASCADE
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX session_contents_of ON session_contents (session, path);
+    ",
+    "
+    CREATE TABLE session_secrets (
+        session TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        sealed BLOB NOT NULL,
+        machine TEXT,
+        since INTEGER NOT NULL,
+        PRIMARY KEY (session, name)
+    ) STRICT;
+    CREATE TABLE session_memories (
+        session TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        text TEXT NOT NULL,
+        since INTEGER NOT NULL,
+        PRIMARY KEY (session, name)
+    ) STRICT;
     ",
 ];
 

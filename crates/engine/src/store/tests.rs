@@ -1,3 +1,5 @@
+mod session_parts;
+
 use shoal_core::auth::{ApiKey, KeyRecord, TeamSlug};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{KeyId, SandboxId, TeamId};

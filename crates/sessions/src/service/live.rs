@@ -10,9 +10,11 @@ use shoal_core::clock::Timestamp;
 use shoal_core::ports::sessions::{ResetQuestion, SessionView, WindowView};
 use shoal_core::session::{SessionRecord, WindowName};
 use shoal_core::store::{SessionStore, StoreError};
+use tokio::sync::watch;
 
 use crate::files::Files;
 use crate::files::follow::Connection;
+use crate::secrets::Secrets;
 use crate::window::Window;
 
 /// A session in memory.
@@ -28,6 +30,8 @@ pub(super) struct Live {
     pub(super) connection: tokio::sync::Mutex<Option<Connection>>,
     /// The open windows of the machine. Some may have closed by themselves.
     windows: Mutex<BTreeMap<WindowName, Window>>,
+    /// The secrets of the windows.
+    pub(super) secrets: watch::Sender<Secrets>,
     /// The number of commands that run.
     running: AtomicUsize,
     /// The question of a reset that waits for its confirmation.
@@ -44,6 +48,7 @@ impl Live {
             storing: tokio::sync::Mutex::default(),
             machine: tokio::sync::Mutex::default(),
             windows: Mutex::default(),
+            secrets: watch::Sender::default(),
             running: AtomicUsize::new(0),
             question: Mutex::default(),
             deleting: AtomicBool::new(false),
@@ -111,6 +116,7 @@ impl Live {
     /// Closes all windows: their machine has ended.
     pub(super) fn close_windows(&self) {
         self.windows.lock().clear();
+        self.secrets.send_replace(Secrets::default());
     }
 
     pub(super) fn delete_begins(&self) {

@@ -176,10 +176,12 @@ impl Service {
         if live.windows().len() >= WINDOWS_MAX {
             return Err(SessionError::TooManyWindows(WINDOWS_MAX));
         }
+        self.give_secrets(live).await?;
         let place = Place {
             client,
             clock: self.parts.clock.clone(),
             env: BTreeMap::new(),
+            secrets: live.secrets.subscribe(),
         };
         let window = Window::open(name.clone(), place).await?;
         live.opened(name.clone(), window.clone());
@@ -252,6 +254,9 @@ impl Service {
             created => created?,
         };
         let id = created.record.id.clone();
+        // Before it has a command: no secret is active in a machine that it was not activated for.
+        let (session, secrets) = (&record.id, &self.parts.secrets);
+        secrets.bind_session_secrets(session, &id).await?;
         let now = self.now();
         let started = |record: &mut SessionRecord| {
             record.sandbox = Some(id.clone());

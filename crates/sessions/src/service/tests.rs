@@ -1,6 +1,8 @@
 //! The life of machines, with a clock that stands until it is set.
 
 mod machines;
+mod parts;
+mod secrets;
 
 use shoal_core::auth::TeamSlug;
 use shoal_core::id::{KeyId, TeamId};
@@ -31,6 +33,9 @@ impl Fixture {
             sandboxes: machines.clone(),
             access: machines.clone(),
             store: machines.clone(),
+            secrets: machines.parts.clone(),
+            sealing_key: SealingKey::new(&[7; 32]).unwrap(),
+            memories: machines.parts.clone(),
             rows: Arc::new(files.clone()),
             contents: Contents::new(Arc::new(files.clone()), Arc::new(files)),
             clock: clock.clone(),

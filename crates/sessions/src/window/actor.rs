@@ -1,7 +1,9 @@
 //! The task of a window: it owns the shell.
 
 mod cancel;
+mod variables;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +13,11 @@ use futures_util::stream::BoxStream;
 use shoal_core::ports::inside::{CommandControl, CommandOutput, InsideError, RunningCommand};
 use shoal_core::ports::sessions::ExecEnd;
 use shoal_core::session::life::WINDOW_IDLE;
+use shoal_core::session::secret::{SecretName, SecretValue};
 use tokio::sync::mpsc::{self, OwnedPermit};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use zeroize::Zeroizing;
 
 use super::scrollback::Scrollback;
 use super::shell::{Doing, Heard, Shell};
@@ -27,6 +31,8 @@ const START: Duration = Duration::from_secs(20);
 enum Wait {
     /// The start of the shell.
     Start,
+    /// The variables of the shell.
+    Setting,
     /// This step of a cancellation.
     Cancelling(usize),
 }
@@ -49,6 +55,14 @@ pub(super) struct Actor {
     touched: bool,
     /// The expected event and its deadline.
     wait: Option<(Wait, Instant)>,
+    /// The secrets that the shell has as variables; those without a value it may have or not.
+    set: BTreeMap<SecretName, Option<Arc<SecretValue>>>,
+    /// The secrets that it has when it answers.
+    asked: BTreeMap<SecretName, Arc<SecretValue>>,
+    /// What it reads for that.
+    lines: Zeroizing<Vec<u8>>,
+    /// When it last printed something.
+    heard_at: Instant,
     /// Part of the ids of marks. Programs cannot guess it, so they cannot print marks.
     secret: u64,
     /// Number of questions and commands so far.
@@ -78,6 +92,10 @@ impl Actor {
             next: None,
             touched: false,
             wait: None,
+            set: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            lines: Zeroizing::default(),
+            heard_at: Instant::now(),
             secret,
             count: 0,
         }
@@ -85,6 +103,7 @@ impl Actor {
 
     /// Runs until the window closes: it is idle, its shell or machine ends, or its last handle is dropped.
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+        self.hide();
         self.greet().await;
         while self.turn(&mut requests).await {}
         requests.close();
@@ -110,6 +129,7 @@ impl Actor {
         let unused = self.exec.is_none() && self.next.is_none();
         let clock = self.place.clock.clone();
         let closes = self.state.borrow().active + WINDOW_IDLE;
+        let quiet = self.quiet_at();
         tokio::select! {
             biased;
             request = requests.recv() => match request {
@@ -117,7 +137,12 @@ impl Actor {
                 None => return false,
             },
             room = room(sender), if !hears => self.room = room,
+            () = variables::changed(&mut self.place.secrets) => self.secrets_changed().await,
             output = self.output.next(), if hears => return self.output(output).await,
+            () = until(quiet), if hears && quiet.is_some() => {
+                let heard = self.shell.quiet(&self.scrollback);
+                self.heard(heard.into_iter().collect()).await;
+            }
             () = until(overdue), if overdue.is_some() => return self.overdue().await,
             () = clock.sleep_until(closes), if unused => return false,
         }
@@ -133,7 +158,7 @@ impl Actor {
                 }
                 match self.shell.doing {
                     Doing::Idle if !self.touched => self.begin().await,
-                    Doing::Starting | Doing::Cancelled(_) => {}
+                    Doing::Starting | Doing::Setting(_) | Doing::Cancelled(_) => {}
                     _ => self.interrupt().await,
                 }
             }
@@ -158,6 +183,7 @@ impl Actor {
     async fn output(&mut self, output: Option<Result<CommandOutput, InsideError>>) -> Stays {
         match output {
             Some(Ok(CommandOutput::Stdout(bytes) | CommandOutput::Stderr(bytes))) => {
+                self.heard_at = Instant::now();
                 let heard = self.shell.hear(&bytes, &self.scrollback);
                 self.heard(heard).await;
                 true
@@ -188,6 +214,11 @@ impl Actor {
         for event in heard {
             match event {
                 Heard::Started => started = true,
+                Heard::Reading => self.type_variables().await,
+                Heard::Set => {
+                    self.variables_are_set();
+                    started = true;
+                }
                 Heard::Output(bytes) => output.extend(bytes),
                 Heard::Ended(ended) => end = Some(ended),
             }
@@ -206,22 +237,33 @@ impl Actor {
         } else {
             return;
         }
-        if self.touched && self.next.is_some() {
+        if !self.touched {
+            self.begin().await;
+        } else if self.next.is_some() {
             self.interrupt().await;
-        } else {
+        }
+    }
+
+    /// The secrets have changed. A shell that does something else, or that a person uses, gets them before its next command.
+    async fn secrets_changed(&mut self) {
+        self.hide();
+        if self.shell.doing == Doing::Idle && !self.touched {
             self.begin().await;
         }
     }
 
-    /// Types the next command.
+    /// Types the next command, when the shell has its variables.
     async fn begin(&mut self) {
+        if self.set_variables().await {
+            return;
+        }
         let Some(exec) = self.next.take() else {
             return;
         };
         let id = self.id();
         let line = typed::run(&id, &exec.command);
-        self.shell.typing(id, &exec.command);
-        let command = exec.command.clone();
+        self.shell.typing(id, &exec.command, &self.scrollback);
+        let command = self.shell.masks.text(&exec.command);
         self.state
             .send_modify(|state| state.running = Some(command));
         self.exec = Some(exec);
@@ -235,6 +277,10 @@ impl Actor {
                 self.lost(
                     "the shell does not start: check the settings of bash in the home directory",
                 );
+                return false;
+            }
+            Some((Wait::Setting, _)) => {
+                self.lost("the shell does not set the variables of the session's secrets");
                 return false;
             }
             Some((Wait::Cancelling(number), _)) => self.cancel(number).await,
@@ -252,7 +298,11 @@ impl Actor {
             Ok(running) => {
                 self.output = running.output;
                 self.control = running.control;
+                // What is hidden stays hidden.
+                let masks = std::mem::take(&mut self.shell.masks);
                 self.shell = Shell::new();
+                self.shell.masks = masks;
+                self.forget_variables();
                 self.touched = false;
                 self.greet().await;
                 true

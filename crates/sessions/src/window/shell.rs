@@ -4,6 +4,7 @@ use bytes::Bytes;
 use shoal_core::ports::sessions::ExecEnd;
 
 use super::marks::{Marks, Piece};
+use super::masks::Masks;
 use super::scrollback::Scrollback;
 use super::typed::Mark;
 
@@ -14,6 +15,8 @@ pub(crate) enum Doing {
     Starting,
     /// It is at its prompt, or what a person has typed runs.
     Idle,
+    /// Its variables are being set. This is the id of the question whether that is done.
+    Setting(String),
     /// The command with this id is being typed.
     Typed(String),
     /// It tells of its background jobs before it runs this command.
@@ -29,6 +32,10 @@ pub(crate) enum Doing {
 pub(crate) enum Heard {
     /// The shell reads commands.
     Started,
+    /// The shell reads the variables that are typed.
+    Reading,
+    /// The shell has its variables.
+    Set,
     /// The running command has printed this.
     Output(Bytes),
     /// The command has ended.
@@ -47,6 +54,7 @@ pub(crate) struct Shell {
     /// The processes of its background jobs, from before the present command.
     pub(crate) jobs: Vec<u32>,
     listed: Vec<u8>,
+    pub(crate) masks: Masks,
 }
 
 impl Shell {
@@ -58,48 +66,80 @@ impl Shell {
             process: None,
             jobs: Vec::new(),
             listed: Vec::new(),
+            masks: Masks::default(),
         }
     }
 
+    /// Variables are set from now on; `id` is that of the question whether the shell is ready.
+    pub(crate) fn setting(&mut self, id: String, scrollback: &Scrollback) {
+        scrollback.push(&self.masks.finish());
+        self.doing = Doing::Setting(id);
+    }
+
     /// A command is typed from now on.
-    pub(crate) fn typing(&mut self, id: String, command: &str) {
+    pub(crate) fn typing(&mut self, id: String, command: &str, scrollback: &Scrollback) {
+        scrollback.push(&self.masks.finish());
         self.doing = Doing::Typed(id);
-        command.clone_into(&mut self.command);
+        self.command = self.masks.text(command);
         self.listed.clear();
     }
 
     /// The command is cancelled; `id` is that of the question whether the shell is ready.
     pub(crate) fn cancelling(&mut self, id: String) {
+        // The output of a cancelled command is discarded.
+        self.masks.finish();
         self.doing = Doing::Cancelled(id);
     }
 
     /// Takes the next output.
     pub(crate) fn hear(&mut self, bytes: &[u8], scrollback: &Scrollback) -> Vec<Heard> {
         let pieces = self.marks.feed(bytes);
-        let heard = pieces.into_iter().filter_map(|piece| match piece {
-            Piece::Bytes(bytes) => self.bytes(bytes, scrollback),
-            Piece::Mark(mark, id, number) => self.mark(mark, &id, number, scrollback),
-        });
-        heard.collect()
+        let mut heard = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Bytes(bytes) => heard.extend(self.bytes(bytes, scrollback)),
+                Piece::Mark(mark, id, number) => {
+                    let event = self.mark(mark, &id, number, scrollback);
+                    if matches!(event, Some(Heard::Ended(ExecEnd::Exited(_)))) {
+                        let rest = self.masks.finish();
+                        heard.extend(printed(rest, scrollback));
+                    }
+                    heard.extend(event);
+                }
+            }
+        }
+        heard
     }
 
     /// The output has ended: what was held back was no mark.
     pub(crate) fn finish(&mut self, scrollback: &Scrollback) -> Vec<Heard> {
         let rest = self.marks.rest();
-        let heard = (!rest.is_empty()).then(|| self.bytes(rest, scrollback));
-        heard.flatten().into_iter().collect()
+        let mut heard: Vec<_> = self.bytes(rest, scrollback).into_iter().collect();
+        let rest = self.masks.finish();
+        match self.doing {
+            Doing::Running(_) => heard.extend(printed(rest, scrollback)),
+            _ => scrollback.push(&rest),
+        }
+        heard
+    }
+
+    /// Nothing has come for a moment: a prompt may be what is held back.
+    pub(crate) fn quiet(&mut self, scrollback: &Scrollback) -> Option<Heard> {
+        let rest = self.masks.quiet();
+        if let Doing::Running(_) = self.doing {
+            return printed(rest, scrollback);
+        }
+        scrollback.push(&rest);
+        None
     }
 
     fn bytes(&mut self, bytes: Vec<u8>, scrollback: &Scrollback) -> Option<Heard> {
         match self.doing {
-            Doing::Idle => scrollback.push(&bytes),
+            Doing::Idle => scrollback.push(&self.masks.feed(&bytes)),
             Doing::Listing(_) => self.listed.extend(bytes),
-            Doing::Running(_) => {
-                scrollback.push(&bytes);
-                return Some(Heard::Output(bytes.into()));
-            }
+            Doing::Running(_) => return printed(self.masks.feed(&bytes), scrollback),
             // What was typed by this program is not for people.
-            Doing::Starting | Doing::Typed(_) | Doing::Cancelled(_) => {}
+            Doing::Starting | Doing::Setting(_) | Doing::Typed(_) | Doing::Cancelled(_) => {}
         }
         None
     }
@@ -116,6 +156,15 @@ impl Shell {
                 self.process = Some(number);
                 self.doing = Doing::Idle;
                 return Some(Heard::Started);
+            }
+            (Doing::Setting(expected), Mark::Begin) if expected == id => {
+                return Some(Heard::Reading);
+            }
+            (Doing::Setting(expected), Mark::Ready) if expected == id => {
+                self.doing = Doing::Idle;
+                // The shell prints its prompt again, in place of the last.
+                scrollback.push(b"\r\x1b[K");
+                return Some(Heard::Set);
             }
             (Doing::Typed(expected), Mark::Jobs) if expected == id => {
                 self.doing = Doing::Listing(id.to_owned());
@@ -147,8 +196,16 @@ impl Shell {
     }
 }
 
+/// Output of the command.
+fn printed(bytes: Vec<u8>, scrollback: &Scrollback) -> Option<Heard> {
+    scrollback.push(&bytes);
+    (!bytes.is_empty()).then(|| Heard::Output(bytes.into()))
+}
+
 #[cfg(test)]
 mod tests {
+    use shoal_core::session::secret::SecretValue;
+
     use super::*;
 
     fn mark(letter: char, id: &str, number: i64) -> String {
@@ -167,7 +224,7 @@ mod tests {
     fn a_command_from_its_typing_to_its_end() {
         let scrollback = Scrollback::default();
         let mut shell = started(&scrollback);
-        shell.typing("1".to_owned(), "echo a\necho b");
+        shell.typing("1".to_owned(), "echo a\necho b", &scrollback);
         let said = format!(
             " __shoal=$'echo'\r\n$ {}12\r\n34\r\n{}a\r\nb\r\n{}$ ",
             mark('J', "1", 0),
@@ -186,7 +243,7 @@ mod tests {
     fn marks_of_other_commands_mean_nothing() {
         let scrollback = Scrollback::default();
         let mut shell = started(&scrollback);
-        shell.typing("2".to_owned(), "x");
+        shell.typing("2".to_owned(), "x", &scrollback);
         for said in [
             mark('C', "2", 0),
             mark('J', "1", 0),
@@ -203,7 +260,7 @@ mod tests {
     fn the_last_output_is_whole() {
         let scrollback = Scrollback::default();
         let mut shell = started(&scrollback);
-        shell.typing("1".to_owned(), "x");
+        shell.typing("1".to_owned(), "x", &scrollback);
         let said = format!("{}{}last\x1b]13", mark('J', "1", 0), mark('C', "1", 0));
         let last = |text: &'static str| Heard::Output(Bytes::from_static(text.as_bytes()));
         assert_eq!(shell.hear(said.as_bytes(), &scrollback), [last("last")]);
@@ -212,10 +269,39 @@ mod tests {
     }
 
     #[test]
+    fn r2_104_a_secret_is_in_neither_output_nor_scroll_back() {
+        let scrollback = Scrollback::default();
+        let mut shell = started(&scrollback);
+        let secret = SecretValue::new("hunter2".to_owned()).unwrap();
+        shell.setting("1".to_owned(), &scrollback);
+        shell.masks.hide([&secret]);
+        let said = format!(
+            "typed\r\n{}hunter2\r\n{}$ ",
+            mark('C', "1", 0),
+            mark('R', "1", 0)
+        );
+        let heard = shell.hear(said.as_bytes(), &scrollback);
+        assert_eq!(heard, [Heard::Reading, Heard::Set]);
+        shell.typing("2".to_owned(), "echo hunter2", &scrollback);
+        let (begin, end) = (mark('J', "2", 0) + &mark('C', "2", 0), mark('D', "2", 0));
+        let output = |text: &'static str| Heard::Output(Bytes::from_static(text.as_bytes()));
+        let heard = shell.hear(format!("{begin}<hun").as_bytes(), &scrollback);
+        assert_eq!(heard, [output("<")]);
+        assert_eq!(shell.quiet(&scrollback), Some(output("hun")));
+        assert_eq!(shell.hear(b"ter2> hunt", &scrollback), [output("***> ")]);
+        let heard = shell.hear(format!("{end}$ ").as_bytes(), &scrollback);
+        assert_eq!(heard, [output("hunt"), Heard::Ended(ExecEnd::Exited(0))]);
+        shell.hear(b"hunter2 typed", &scrollback);
+        let (_, seen) = scrollback.since(0);
+        let expected = "$ \r\x1b[K$ echo ***\r\n<hun***> hunt$ *** typed";
+        assert_eq!(String::from_utf8_lossy(&seen), expected);
+    }
+
+    #[test]
     fn a_cancelled_command_ends_when_the_shell_is_ready() {
         let scrollback = Scrollback::default();
         let mut shell = started(&scrollback);
-        shell.typing("1".to_owned(), "sleep 9");
+        shell.typing("1".to_owned(), "sleep 9", &scrollback);
         let begun = format!("{}{}", mark('J', "1", 0), mark('C', "1", 0));
         shell.hear(begun.as_bytes(), &scrollback);
         shell.cancelling("2".to_owned());

@@ -1,17 +1,25 @@
 //! Windows with a real bash on a real terminal, which `script` provides.
 
+mod secrets;
+
 use std::time::Duration;
 
 use shoal_core::session::life::WINDOW_IDLE;
 
 use super::*;
 use crate::local::{Local, Manual, all};
+use crate::secrets::Secrets;
 
 async fn window_at(clock: Arc<Manual>) -> Window {
+    window_with(clock, watch::channel(Secrets::default()).1).await
+}
+
+async fn window_with(clock: Arc<Manual>, secrets: FollowSecrets) -> Window {
     let place = Place {
         client: Arc::new(Local::default()),
         clock,
         env: BTreeMap::from([("PS1".to_owned(), "$ ".to_owned())]),
+        secrets,
     };
     Window::open(WindowName::default(), place).await.unwrap()
 }

@@ -5,6 +5,8 @@
 //! prints its own marks. They have the form of the terminal sequences for shell integration (OSC 133), which terminals
 //! that do not know them ignore.
 
+pub(crate) mod variables;
+
 use std::fmt::Write;
 
 /// How long a typed line may be. A terminal that no program edits lines on has room for 4095 bytes.

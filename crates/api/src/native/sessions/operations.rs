@@ -1,5 +1,7 @@
 //! The operations of sessions in the OpenAPI document.
 
+mod parts;
+
 use shoal_protocol::native as wire;
 
 use super::files;
@@ -9,7 +11,13 @@ const GROUP: Group = Group(Dialect::Native, "Native: sessions");
 
 /// All of them, in the order of the document.
 pub(in crate::native) fn operations() -> Vec<Operation> {
-    let families = [of_sessions(), of_windows(), of_files()];
+    let families = [
+        of_sessions(),
+        of_windows(),
+        of_files(),
+        parts::of_secrets(),
+        parts::of_memories(),
+    ];
     families.into_iter().flatten().collect()
 }
 

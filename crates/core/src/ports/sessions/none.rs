@@ -17,7 +17,7 @@ use crate::session::path::SessionPath;
 pub struct NoSessions;
 
 impl NoSessions {
-    fn refused<T>() -> Result<T, SessionError> {
+    pub(super) fn refused<T>() -> Result<T, SessionError> {
         Err(SessionError::NotServed(NotServed {
             what: "sessions",
             instead: "use a server on one machine, or sandboxes",

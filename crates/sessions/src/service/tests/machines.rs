@@ -14,6 +14,7 @@ use shoal_core::sandbox::{Lifecycle, Purpose, SandboxRecord, SandboxSpec, TokenS
 use shoal_core::snapshot::Contents;
 use shoal_core::state::State;
 
+use super::parts::Parts;
 use super::*;
 use crate::local::Local;
 
@@ -26,6 +27,8 @@ pub(super) struct Machines {
     sessions: Mutex<BTreeMap<SessionId, SessionRecord>>,
     made: Mutex<u8>,
     refusals: Mutex<usize>,
+    /// What is stored of sessions beside their records.
+    pub(super) parts: Arc<Parts>,
     local: Local,
 }
 
@@ -36,6 +39,11 @@ impl Machines {
 
     pub(super) fn made(&self) -> u8 {
         *self.made.lock()
+    }
+
+    /// All sandboxes end, and nobody is told.
+    pub(super) fn lose_all(&self) {
+        self.sandboxes.lock().clear();
     }
 
     /// The next ends of a sandbox fail.
@@ -285,6 +293,7 @@ impl SessionStore for Machines {
         let id = id.clone();
         Box::pin(async move {
             self.sessions.lock().remove(&id);
+            self.parts.delete(&id);
             Ok(())
         })
     }
