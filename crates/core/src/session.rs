@@ -6,6 +6,7 @@
 pub mod life;
 pub mod machine;
 pub mod merge;
+pub mod system;
 
 pub use shoal_session_files::{interrupted, path, returning};
 
@@ -136,6 +137,9 @@ pub struct SessionRecord {
     pub life: Life,
     /// Its present machine.
     pub sandbox: Option<SandboxId>,
+    /// What that machine calls its system, and why it is not what the session asked for.
+    #[serde(default)]
+    pub system: Option<String>,
     /// When it was made.
     pub created_at: Timestamp,
 }

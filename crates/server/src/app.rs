@@ -65,6 +65,11 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
         .registry
         .private
         .clone_from(&config.templates.private_registries);
+    store
+        .bootstrap
+        .ubuntu_mirror
+        .clone_from(&config.templates.ubuntu_mirror);
+    store.recipes = builtin::recipes()?;
     store.registry.denied = vec![config.network.range.into()];
     let images = Arc::new(ImageStore::open(store, users)?);
     let driver = OciDriver::open(oci, images.clone())?;
@@ -125,7 +130,7 @@ async fn serve(
     let stopping = CancellationToken::new();
     let routes = Arc::new(engine.routes());
     let mut tasks = Tasks::default();
-    let ports = with_sessions(engine.ports(), store, &mut tasks).await?;
+    let ports = with_sessions(config, engine.ports(), store, &mut tasks).await?;
     let dispatch = dispatch(config, ports, routes, &shares, &audit, &stopping);
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
@@ -167,6 +172,7 @@ fn cannot_continue(early: anyhow::Error) -> anyhow::Error {
 
 /// The ports, with sessions that stand on them.
 async fn with_sessions(
+    config: &Config,
     ports: Ports,
     store: Arc<dyn SessionStore>,
     tasks: &mut Tasks,
@@ -174,6 +180,8 @@ async fn with_sessions(
     let sessions = SessionService::open(SessionParts {
         sandboxes: ports.sandboxes.clone(),
         access: ports.access.clone(),
+        builds: ports.builds.clone(),
+        templates: config.templates.sessions.clone(),
         store,
         clock: ports.clock.clone(),
     })

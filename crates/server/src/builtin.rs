@@ -3,6 +3,7 @@
 mod definition;
 mod mirrors;
 mod optional;
+mod release;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use shoal_images::ImageStore;
 use shoal_images::bootstrap::Recipe;
 
 use self::definition::Definition;
+use self::release::RELEASES;
 use crate::progress::Bars;
 
 /// A template that is made from a recipe at the first start.
@@ -27,9 +29,12 @@ struct Bootstrapped {
     description: &'static str,
 }
 
+/// The recipe of `base`.
+const BASE: &str = include_str!("../../../templates/base.toml");
+
 const BOOTSTRAPPED: [Bootstrapped; 1] = [Bootstrapped {
     name: "base",
-    recipe: include_str!("../../../templates/base.toml"),
+    recipe: BASE,
     description: "Debian with Python, Node, git and a compiler",
 }];
 
@@ -47,7 +52,15 @@ macro_rules! files {
     };
 }
 
-const OFFERED: [Offered; 1] = [Offered {
+const OFFERED: [Offered; 2] = [CODE_INTERPRETER, SESSION];
+
+const SESSION: Offered = Offered {
+    name: "session-v1",
+    definition: include_str!("../../../templates/session-v1/template.toml"),
+    files: files!("session-v1": "reboot.sh"),
+};
+
+const CODE_INTERPRETER: Offered = Offered {
     name: "code-interpreter-v1",
     definition: include_str!("../../../templates/code-interpreter-v1/template.toml"),
     files: files!("code-interpreter-v1":
@@ -65,7 +78,21 @@ const OFFERED: [Offered; 1] = [Offered {
         "startup/30-images.py",
         "startup/90-warm.py",
     ),
-}];
+};
+
+/// The systems of templates that are built on demand: `base` on other releases. They are made when a build needs one.
+///
+/// # Errors
+/// When a definition is invalid, which a test excludes.
+pub(crate) fn recipes() -> anyhow::Result<BTreeMap<ImageName, Recipe>> {
+    let mut recipes = BTreeMap::new();
+    for offered in &OFFERED {
+        if let Some(release) = offered.read()?.release() {
+            recipes.insert(release.image.clone(), release.recipe.clone());
+        }
+    }
+    Ok(recipes)
+}
 
 /// Registers the templates that are built on demand.
 ///
@@ -79,9 +106,13 @@ pub(crate) fn offer(engine: &Engine) -> anyhow::Result<()> {
 }
 
 impl Offered {
+    fn read(&self) -> anyhow::Result<Definition> {
+        Definition::read(self.definition, self.files)
+            .with_context(|| format!("the definition of the template {}", self.name))
+    }
+
     fn template(&self) -> anyhow::Result<BuiltinTemplate> {
-        let definition = Definition::read(self.definition, self.files)
-            .with_context(|| format!("the definition of the template {}", self.name))?;
+        let definition = self.read()?;
         Ok(BuiltinTemplate {
             id: TemplateId::from_entropy(sixteen(self.name.as_bytes())),
             name: self.name.parse()?,
@@ -101,6 +132,18 @@ pub(crate) async fn ensure(engine: &Engine, images: &ImageStore) -> anyhow::Resu
         ensure_one(engine, images, template)
             .await
             .with_context(|| format!("cannot build the template {}", template.name))?;
+    }
+    sweep(images).await
+}
+
+/// Removes the systems of earlier recipes that nothing uses.
+async fn sweep(images: &ImageStore) -> anyhow::Result<()> {
+    let wanted = recipes()?;
+    for image in images.list().await? {
+        let is_old = image.name.as_str().starts_with(RELEASES) && !wanted.contains_key(&image.name);
+        if is_old && let Err(error) = images.remove(&image.name).await {
+            tracing::info!(%error, "an earlier image is still in use");
+        }
     }
     Ok(())
 }

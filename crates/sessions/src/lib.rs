@@ -13,4 +13,4 @@ mod memory_home;
 mod service;
 pub mod window;
 
-pub use self::service::{SessionParts, SessionService};
+pub use self::service::{SessionParts, SessionService, SessionTemplates};

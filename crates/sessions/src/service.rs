@@ -4,6 +4,7 @@ mod live;
 mod machine;
 mod ports;
 mod reset;
+mod template;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use parking_lot::RwLock;
 use shoal_core::auth::Principal;
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::ports::NoEntropy;
+use shoal_core::ports::builds::Builds;
 use shoal_core::ports::inside::SandboxAccess;
 use shoal_core::ports::sandboxes::Sandboxes;
 use shoal_core::ports::sessions::{NewSession, SessionChange, SessionError, SessionView};
@@ -26,6 +28,7 @@ use shoal_core::store::{SessionStore, StoreError};
 use tokio::sync::Notify;
 
 use self::live::Live;
+pub use self::template::SessionTemplates;
 
 /// The most sessions of a team.
 const SESSIONS_MAX: usize = 10_000;
@@ -46,6 +49,10 @@ pub struct SessionParts {
     pub sandboxes: Arc<dyn Sandboxes>,
     /// The way into them.
     pub access: Arc<dyn SandboxAccess>,
+    /// The builds of their templates.
+    pub builds: Arc<dyn Builds>,
+    /// The templates of their machines.
+    pub templates: SessionTemplates,
     /// Their records.
     pub store: Arc<dyn SessionStore>,
     /// The time.
@@ -152,6 +159,7 @@ impl Service {
                 last_execution: now,
             },
             sandbox: None,
+            system: None,
             created_at: now,
         };
         self.parts.store.put_session(&record).await?;

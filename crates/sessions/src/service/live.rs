@@ -25,6 +25,8 @@ pub(super) struct Live {
     running: AtomicUsize,
     /// The question of a reset that waits for its confirmation.
     pub(super) question: Mutex<Option<ResetQuestion>>,
+    /// What the next command is to say of the machine.
+    pub(super) notice: Mutex<Option<String>>,
     deleting: AtomicBool,
 }
 
@@ -37,6 +39,7 @@ impl Live {
             windows: Mutex::default(),
             running: AtomicUsize::new(0),
             question: Mutex::default(),
+            notice: Mutex::default(),
             deleting: AtomicBool::new(false),
         }
     }

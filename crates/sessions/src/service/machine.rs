@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use shoal_core::auth::SandboxPermit;
 use shoal_core::ports::NotServed;
-use shoal_core::ports::create::{CreateError, SandboxRequest};
+use shoal_core::ports::create::SandboxRequest;
 use shoal_core::ports::inside::SandboxClient;
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::ports::sessions::{ExecEvent, ExecStream, SessionError};
@@ -15,10 +15,12 @@ use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::OnTimeout;
 use shoal_core::session::machine::{MachineType, Nesting};
 use shoal_core::session::{SessionRecord, WindowName};
+use shoal_core::template::TemplateKey;
 use tokio::sync::mpsc;
 
 use super::Service;
 use super::live::Live;
+use super::template::notice;
 use crate::window::{Place, Window};
 
 /// The label of a session's machine: the id of the session.
@@ -67,8 +69,8 @@ pub(super) fn check_served(machine: &MachineType) -> Result<(), NotServed> {
 }
 
 /// The sandbox to make for a session.
-fn request(record: &SessionRecord) -> SandboxRequest {
-    let mut request = SandboxRequest::unnamed();
+pub(super) fn request(record: &SessionRecord, template: &TemplateKey) -> SandboxRequest {
+    let mut request = SandboxRequest::of(template.clone());
     if let MachineType::Sandbox {
         cpu_count,
         memory_gb,
@@ -107,7 +109,12 @@ impl Service {
             let (sender, receiver) = mpsc::channel(PIECES);
             let (service, live) = (self.clone(), live.clone());
             // The command continues when its reader goes, and the machine lives until it ends.
+            let notice = live.notice.lock().take().map(ExecEvent::Notice);
             tokio::spawn(async move {
+                if let Some(notice) = notice {
+                    // The reader may have gone.
+                    let _ = sender.send(notice).await;
+                }
                 while let Some(event) = events.next().await {
                     let ended = matches!(event, ExecEvent::Ended(_));
                     if ended {
@@ -207,18 +214,8 @@ impl Service {
     async fn start(&self, live: &Live) -> Result<SandboxPermit, SessionError> {
         let record = live.record();
         let principal = record.principal();
-        let wanted = request(&record);
-        let sandboxes = &self.parts.sandboxes;
-        let created = match sandboxes.create(&principal, wanted.clone(), None).await {
-            // No sandbox may live as long as the session would keep it.
-            Err(CreateError::TimeoutTooLong(limit)) => {
-                let timeout = limit.most;
-                let wanted = SandboxRequest { timeout, ..wanted };
-                sandboxes.create(&principal, wanted, None).await?
-            }
-            created => created?,
-        };
-        let id = created.record.id.clone();
+        let made = self.make(&principal, &record).await?;
+        let id = made.sandbox;
         let now = self.now();
         let started = |record: &mut SessionRecord| {
             record.sandbox = Some(id.clone());
@@ -226,7 +223,11 @@ impl Service {
         };
         live.update(&*self.parts.store, started).await?;
         self.moved.notify_waiters();
-        let (permit, _) = sandboxes.authorize(&principal, &id).await?;
+        let (permit, _) = self.parts.sandboxes.authorize(&principal, &id).await?;
+        let system = self.system(&permit, made.note.as_deref()).await;
+        live.update(&*self.parts.store, |record| record.system = system)
+            .await?;
+        *live.notice.lock() = made.note.map(|note| notice(&note));
         Ok(permit)
     }
 
@@ -281,8 +282,8 @@ impl Service {
             },
             None => false,
         };
-        live.update(&*self.parts.store, |record| record.sandbox = None)
-            .await?;
+        let without = |record: &mut SessionRecord| (record.sandbox, record.system) = (None, None);
+        live.update(&*self.parts.store, without).await?;
         Ok(ended)
     }
 }

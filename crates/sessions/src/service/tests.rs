@@ -1,6 +1,8 @@
 //! The life of machines, with a clock that stands until it is set.
 
+mod builds;
 mod machines;
+mod template;
 
 use shoal_core::auth::TeamSlug;
 use shoal_core::id::{KeyId, TeamId};
@@ -9,6 +11,7 @@ use shoal_core::session::WindowName;
 use shoal_core::session::life::{IDLE, PERSISTENT};
 use shoal_core::session::machine::MachineParameters;
 
+use self::builds::BuiltOnDemand;
 use self::machines::Machines;
 use super::*;
 use crate::local::{Manual, all};
@@ -18,16 +21,27 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Fixture {
     clock: Arc<Manual>,
     machines: Arc<Machines>,
+    builds: Arc<BuiltOnDemand>,
     service: SessionService,
     principal: Principal,
 }
 
 impl Fixture {
     async fn new() -> Self {
+        Self::with_fallback(Some("base")).await
+    }
+
+    async fn with_fallback(fallback: Option<&str>) -> Self {
         let (clock, machines) = (Arc::<Manual>::default(), Arc::<Machines>::default());
+        let builds = Arc::<BuiltOnDemand>::default();
         let service = SessionService::open(SessionParts {
             sandboxes: machines.clone(),
             access: machines.clone(),
+            builds: builds.clone(),
+            templates: SessionTemplates {
+                template: "session-v1".parse().unwrap(),
+                fallback: fallback.map(|name| name.parse().unwrap()),
+            },
             store: machines.clone(),
             clock: clock.clone(),
         });
@@ -36,6 +50,7 @@ impl Fixture {
         Self {
             clock,
             machines,
+            builds,
             service,
             principal: Principal {
                 team: TeamId::from_entropy([1; 16]),

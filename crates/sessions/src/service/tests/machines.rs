@@ -26,6 +26,10 @@ pub(super) struct Machines {
     sessions: Mutex<BTreeMap<SessionId, SessionRecord>>,
     made: Mutex<u8>,
     refusals: Mutex<usize>,
+    /// What the next creates answer.
+    missing: Mutex<Vec<CreateError>>,
+    /// The sandboxes that were asked for.
+    wanted: Mutex<Vec<SandboxRequest>>,
 }
 
 impl Machines {
@@ -44,6 +48,16 @@ impl Machines {
 
     pub(super) fn refusals(&self) -> usize {
         *self.refusals.lock()
+    }
+
+    /// The next creates fail, the last of these first.
+    pub(super) fn refuse_to_begin(&self, errors: Vec<CreateError>) {
+        *self.missing.lock() = errors;
+    }
+
+    /// What the latest create asked for.
+    pub(super) fn wanted(&self) -> SandboxRequest {
+        self.wanted.lock().last().unwrap().clone()
     }
 
     fn found(&self, id: &SandboxId) -> Result<Arc<SandboxRecord>, SandboxError> {
@@ -117,6 +131,10 @@ impl Sandboxes for Machines {
         Box::pin(async move {
             if new.timeout > LIFE_MAX {
                 return Err(TimeoutTooLong { most: LIFE_MAX }.into());
+            }
+            self.wanted.lock().push(new.clone());
+            if let Some(missing) = self.missing.lock().pop() {
+                return Err(missing);
             }
             *self.made.lock() += 1;
             let record = Arc::new(record(principal, &new, self.made()));
