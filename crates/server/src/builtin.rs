@@ -244,6 +244,45 @@ mod tests {
         }
     }
 
+    #[test]
+    fn r2_006_and_r2_007_the_machine_of_a_session_is_smaller_where_the_server_is() {
+        use shoal_core::limits::{Bounds, Machine, PerSandbox};
+        use shoal_core::resources::{Mib, MilliCpu};
+        let wanted = SESSION.template().unwrap().resources;
+        assert_eq!((wanted.cpu, wanted.memory), (MilliCpu(2000), Mib(7 << 10)));
+        let granted = |cpu: u32, memory: u32| {
+            let machine = Machine {
+                cpu: MilliCpu(cpu * 1000),
+                memory: Mib(memory << 10),
+                disk: None,
+            };
+            let bounds = Bounds::new(&machine, &PerSandbox::default());
+            let nearest = bounds.nearest(wanted);
+            let granted = bounds.grant(nearest, nearest.cpu).unwrap();
+            (granted.resources().cpu, granted.resources().memory)
+        };
+        assert_eq!(granted(8, 16), (MilliCpu(2000), Mib(7 << 10)));
+        // Less the reserve of the server.
+        assert_eq!(granted(1, 4), (MilliCpu(1000), Mib(4096 - 256)));
+    }
+
+    #[test]
+    fn a_release_has_what_base_has_and_installs_packages() {
+        let recipes = recipes().unwrap();
+        let base = Recipe::from_toml(BASE).unwrap();
+        assert_eq!(recipes.len(), 1);
+        for (image, recipe) in recipes {
+            assert!(image.as_str().starts_with(RELEASES));
+            assert_ne!(recipe.suite, base.suite);
+            assert!(recipe.packages.is_superset(&base.packages));
+            assert!(recipe.packages.contains(&"apt".parse().unwrap()));
+            assert_eq!(
+                (recipe.user, recipe.files),
+                (base.user.clone(), base.files.clone())
+            );
+        }
+    }
+
     fn walk(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
         let entries = std::fs::read_dir(directory).unwrap();
         let entries = entries.map(|entry| entry.unwrap().path());

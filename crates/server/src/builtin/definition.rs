@@ -228,7 +228,7 @@ fn npm_install(packages: &[String]) -> String {
     let names = packages.join(" ");
     let words: Vec<String> = packages.iter().map(|p| format!("'{p}'")).collect();
     format!(
-        "{{ NPM_CONFIG_USERCONFIG={MIRRORS}/npmrc npm install --global --prefix=/usr/local --no-fund --no-audit {} || \
+        "{{ NPM_CONFIG_USERCONFIG={MIRRORS}/npmrc npm install --global --prefix=/usr/local --fetch-retries=1 --no-fund --no-audit {} || \
          echo 'left out: {names}: the registry of npm does not answer' >&2; }}",
         words.join(" ")
     )

@@ -23,11 +23,13 @@ impl Release {
     /// # Errors
     /// When no release can have this name.
     pub(super) fn of(suite: &str) -> anyhow::Result<Self> {
-        let recipe = Recipe {
+        let mut recipe = Recipe {
             suite: suite.parse()?,
             ..Recipe::from_toml(BASE)?
         };
-        let digest = hex::encode(Sha256::digest(BASE));
+        // The smallest system of Ubuntu lacks it, other than Debian's.
+        recipe.packages.insert("apt".parse()?);
+        let digest = hex::encode(Sha256::digest(format!("{recipe:?}")));
         Ok(Self {
             image: format!("{RELEASES}{suite}:{}", &digest[..12]).parse()?,
             recipe,
