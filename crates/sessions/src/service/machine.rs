@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use shoal_core::auth::SandboxPermit;
 use shoal_core::ports::NotServed;
 use shoal_core::ports::create::SandboxRequest;
-use shoal_core::ports::inside::SandboxClient;
+use shoal_core::ports::inside::{InsideError, SandboxClient};
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::ports::sessions::{ExecEvent, ExecStream, SessionError};
 use shoal_core::resources::{Mib, MilliCpu};
@@ -40,6 +40,23 @@ const PIECES: usize = 16;
 
 /// How often a window or a machine that ends at this moment is replaced.
 const ATTEMPTS: usize = 3;
+
+/// For how long a machine that does not answer is taken for one that has just ended, as after a reboot inside.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often it is looked for meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Whether a machine may have ended from inside, which its backend does not know yet.
+fn may_be_ending(error: &SessionError) -> bool {
+    matches!(
+        error,
+        SessionError::Inside(InsideError::Unreachable(_))
+            | SessionError::Sandbox(
+                SandboxError::Busy(_) | SandboxError::Guest(InsideError::Unreachable(_))
+            )
+    )
+}
 
 /// Refuses a machine that no backend makes, before anything is started.
 pub(super) fn check_served(machine: &MachineType) -> Result<(), NotServed> {
@@ -157,6 +174,23 @@ impl Service {
         name: &WindowName,
     ) -> Result<Window, SessionError> {
         let _alone = live.machine.lock().await;
+        let clock = &self.parts.clock;
+        let until = clock.now() + ENDS_WITHIN;
+        loop {
+            match self.window_of_machine(live, name).await {
+                Err(error) if may_be_ending(&error) && clock.now() < until => {
+                    clock.sleep_until(clock.now() + LOOK_AGAIN).await;
+                }
+                window => return window,
+            }
+        }
+    }
+
+    async fn window_of_machine(
+        &self,
+        live: &Live,
+        name: &WindowName,
+    ) -> Result<Window, SessionError> {
         if live.is_deleting() {
             return Err(SessionError::Ending(live.record().id));
         }
