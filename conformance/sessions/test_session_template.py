@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from e2b import Sandbox
 
+from ..built import build
 from ..installation import wait_until
 from ..sdk.test_native import Native
 from ..sdk.test_pool import full, limits, pool, put
@@ -144,6 +145,25 @@ def test_a_pool_gives_a_session_its_machine(server, native, own):
         assert pool(server, TEMPLATE)["misses"] == 0
     finally:
         put(server)
+
+
+def test_r2_002_without_ubuntu_and_a_registry_of_npm_it_is_base_with_the_user(another, monkeypatch):
+    monkeypatch.setenv("NPM_CONFIG_REGISTRY", "http://127.0.0.1:9/")
+    settings = ["disk.size=2GiB", f"sessions.template={TEMPLATE}", "images.ubuntu_mirror=file:/nonexistent"]
+    server = another("debian", settings)
+    built = build(server, TEMPLATE)
+    assert built.returncode == 0, built.stderr[-2000:]
+    told = (built.stdout + built.stderr).splitlines()
+    assert any(WITHOUT_UBUNTU in line for line in told), told
+    assert any(line.startswith("left out: pnpm@10") for line in told), told
+    assert "mmdebstrap failed" in server.log_tail(8000)
+    native = Native(server)
+    made = native("POST", "/sessions", 201, json={})["id"]
+    line = "id -un; pwd; command -v python; npm --version >/dev/null && ! command -v pnpm; . /etc/os-release; echo $ID"
+    expected = ["sandbox", "/home/sandbox", "/home/sandbox/user_venv/bin/python", "debian"]
+    assert output(native, made, line).splitlines() == expected
+    assert native("GET", f"/sessions/{made}")["system"].endswith("(its template has no Ubuntu)")
+    native("DELETE", f"/sessions/{made}")
 
 
 def test_while_it_is_not_built_a_machine_of_base_says_so(another):
