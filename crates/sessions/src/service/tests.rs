@@ -176,6 +176,44 @@ async fn r2_015_a_running_command_keeps_the_machine() {
 }
 
 #[tokio::test]
+async fn r2_027_a_machine_that_ends_from_inside_is_replaced_by_the_next_command() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session(false).await;
+    fixture.run(&session, "true").await;
+    fixture.machines.fall_silent();
+    let asked = async {
+        while fixture.machines.asked_in_vain() == 0 {
+            tokio::task::yield_now().await;
+        }
+        fixture.machines.have_ended();
+        fixture.clock.advance(SECOND);
+    };
+    let next = fixture.run(&session, "echo here");
+    let (next, ()) = tokio::join!(next, asked);
+    assert_eq!(next, ("here\n".to_owned(), ExecEnd::Exited(0)));
+    assert_eq!(fixture.machines.made(), 2);
+    // One that stays silent is told of.
+    fixture.machines.fall_silent();
+    let advance = async {
+        for seconds in 1..=6 {
+            while fixture.machines.asked_in_vain() < seconds {
+                tokio::task::yield_now().await;
+            }
+            fixture.clock.advance(SECOND);
+        }
+    };
+    let window = WindowName::default();
+    let refused = fixture
+        .service
+        .exec(&fixture.principal, &session, &window, "true");
+    tokio::select! {
+        refused = refused => assert!(matches!(refused, Err(SessionError::Sandbox(_)))),
+        () = async { advance.await; std::future::pending().await } => {}
+    }
+    assert_eq!(fixture.machines.made(), 2);
+}
+
+#[tokio::test]
 async fn r2_025_and_r2_026_a_reset_needs_its_confirmation() {
     let fixture = Fixture::new().await;
     let session = fixture.session(false).await;
