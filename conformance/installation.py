@@ -184,7 +184,8 @@ class Installation:
         sparse_disk(self.data, self.settings)
         command = [*self.under, str(program()), "serve", "--data", str(self.data)]
         command += ["--listen", f"{self.listen}:{self.port}"]
-        for setting in self.settings:
+        # The template of sessions takes minutes to build: a suite that needs it sets it.
+        for setting in ["sessions.template=base", *self.settings]:
             command += ["--set", setting]
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "E2B_"))}
         with open(self.data / "server.log", "ab") as log:

@@ -148,6 +148,7 @@ def suites() -> list[Suite]:
     found = [
         # They wait: for packages, and for a compiler that began while the server was compiled.
         Suite("interpreter-template", 1000, [], module="conformance.interpreter.server", lanes=0),
+        Suite("session-template", 1000, [], module="conformance.sessions.server", lanes=0),
         Suite("cluster-programs", 1500, [], module="conformance.cluster.binaries", lanes=0),
         Suite("cluster", 1500, ["conformance/cluster", *others], after="cluster-programs"),
         Suite("cluster-node", 1500, node, after="cluster-programs"),
@@ -161,6 +162,7 @@ def suites() -> list[Suite]:
             "interpreter", 1500, ["-n", "2", "--dist", "loadfile", interpreter, *apart], lanes=2,
             after="interpreter-template",
         ),
+        Suite("sessions", 900, ["conformance/sessions"], after="session-template"),
         Suite("faults", 1200, attacks("faults")),
         Suite("crash", 900, attacks("crash")),
         Suite("crash-build", 900, attacks("crash_build")),

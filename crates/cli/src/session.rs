@@ -236,7 +236,10 @@ async fn exec(server: &Connection, args: ExecArgs, json: bool) -> Result<u8, Fai
                 let written = out.write_all(data.as_bytes()).and_then(|()| out.flush());
                 written.map_err(|error| Failure::other(format!("cannot write: {error}")))?;
             }
-            SessionOutput::Output { .. } => {}
+            SessionOutput::Notice { message } if !json => {
+                eprintln!("shoal: {}", output::plain(&message));
+            }
+            SessionOutput::Output { .. } | SessionOutput::Notice { .. } => {}
             ended => end = Some(ended),
         }
         Ok(())
@@ -253,9 +256,9 @@ async fn exec(server: &Connection, args: ExecArgs, json: bool) -> Result<u8, Fai
             Ok(CANCELLED)
         }
         Some(SessionOutput::Lost { reason }) => Err(Failure::other(reason)),
-        Some(SessionOutput::Output { .. }) | None => Err(Failure::other(
-            "the server ended before the command did: it may still run",
-        )),
+        Some(SessionOutput::Output { .. } | SessionOutput::Notice { .. }) | None => Err(
+            Failure::other("the server ended before the command did: it may still run"),
+        ),
     }
 }
 

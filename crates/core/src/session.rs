@@ -9,6 +9,7 @@ pub mod machine;
 pub mod memory;
 pub mod merge;
 pub mod secret;
+pub mod system;
 
 pub use shoal_session_files::{interrupted, path, returning};
 
@@ -142,6 +143,9 @@ pub struct SessionRecord {
     /// The machine that has had the session's files, which tells them from those that it came with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filled: Option<SandboxId>,
+    /// What that machine calls its system, and why it is not what the session asked for.
+    #[serde(default)]
+    pub system: Option<String>,
     /// When it was made.
     pub created_at: Timestamp,
 }

@@ -8,6 +8,7 @@ mod keys;
 mod pack;
 mod queue;
 mod recover;
+mod release;
 mod run;
 mod sandbox;
 mod scripts;

@@ -42,6 +42,8 @@ pub struct BootstrapConfig {
     pub apt: PathBuf,
     /// The file that names this machine's distribution.
     pub os_release: PathBuf,
+    /// The mirror of Ubuntu for a machine whose apt has none; `mmdebstrap` knows one if it is `None`.
+    pub ubuntu_mirror: Option<String>,
 }
 
 impl Default for BootstrapConfig {
@@ -49,6 +51,7 @@ impl Default for BootstrapConfig {
         Self {
             apt: "/etc/apt".into(),
             os_release: "/etc/os-release".into(),
+            ubuntu_mirror: None,
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The settings of an image store.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::bootstrap::BootstrapConfig;
+use shoal_core::image::ImageName;
+
+use crate::bootstrap::{BootstrapConfig, Recipe};
 use crate::registry::RegistryConfig;
 use crate::unpack;
 
@@ -36,6 +39,8 @@ pub struct StoreConfig {
     pub registry: RegistryConfig,
     /// Settings for packages.
     pub bootstrap: BootstrapConfig,
+    /// Images that are made from a recipe when they are pulled for the first time.
+    pub recipes: BTreeMap<ImageName, Recipe>,
 }
 
 impl StoreConfig {
@@ -47,6 +52,7 @@ impl StoreConfig {
             limits: ImageLimits::default(),
             registry: RegistryConfig::default(),
             bootstrap: BootstrapConfig::default(),
+            recipes: BTreeMap::new(),
         }
     }
 }

@@ -191,21 +191,27 @@ impl ImageStore {
         self.shared.bootstraps.join(key, sink, begin).await
     }
 
-    /// Builds the smallest system of a release, once.
-    async fn pull_suite(
+    /// How an image is made that no registry has: by a configured recipe, or as the smallest system of a release.
+    fn recipe_of(&self, name: &ImageName) -> Option<Result<Recipe, InvalidRecipe>> {
+        if let Some(recipe) = self.shared.config.recipes.get(name) {
+            return Some(Ok(recipe.clone()));
+        }
+        let suite = name.mmdebstrap_suite()?;
+        Some(suite.parse().map(Recipe::minimal))
+    }
+
+    /// Makes an image from a recipe, once.
+    async fn pull_recipe(
         &self,
         name: &ImageName,
-        suite: &str,
+        recipe: Result<Recipe, InvalidRecipe>,
         sink: Arc<dyn ProgressSink>,
     ) -> Result<Image, Fault> {
         if let Some(image) = self.shared.inventory.image(name) {
             return Ok(image);
         }
-        let suite = suite
-            .parse()
-            .map_err(|e: InvalidRecipe| Fault::refused(e.to_string()))?;
-        self.bootstrap_shared(name, &Recipe::minimal(suite), sink)
-            .await
+        let recipe = recipe.map_err(|e| Fault::refused(e.to_string()))?;
+        self.bootstrap_shared(name, &recipe, sink).await
     }
 
     async fn pull_registry(
@@ -271,8 +277,8 @@ impl Images for ImageStore {
     }
 
     /// A name without a digest is resolved again on each call, because its tag may have moved.
-    /// `mmdebstrap:<release>` is the smallest system of that release; it is not rebuilt while it
-    /// exists.
+    /// `mmdebstrap:<release>` is the smallest system of that release; it and images with a recipe are not
+    /// rebuilt while they exist.
     fn pull(
         &self,
         name: ImageName,
@@ -280,8 +286,8 @@ impl Images for ImageStore {
         progress: Arc<dyn ProgressSink>,
     ) -> BoxFuture<'_, Result<Image, ImageError>> {
         async move {
-            let pulled = match name.mmdebstrap_suite() {
-                Some(suite) => self.pull_suite(&name, suite, progress).await,
+            let pulled = match self.recipe_of(&name) {
+                Some(recipe) => self.pull_recipe(&name, recipe, progress).await,
                 None => {
                     let reach = Reach::Anywhere;
                     self.pull_registry(name.clone(), auth, reach, progress)
@@ -301,7 +307,7 @@ impl Images for ImageStore {
         progress: Arc<dyn ProgressSink>,
     ) -> BoxFuture<'_, Result<Image, ImageError>> {
         async move {
-            if name.mmdebstrap_suite().is_some() {
+            if self.recipe_of(&name).is_some() {
                 let fault = Fault::refused("only an admin key makes an image with mmdebstrap");
                 return Err(fault.of(&name));
             }

@@ -66,6 +66,11 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
         .registry
         .private
         .clone_from(&config.templates.private_registries);
+    store
+        .bootstrap
+        .ubuntu_mirror
+        .clone_from(&config.templates.ubuntu_mirror);
+    store.recipes = builtin::recipes()?;
     store.registry.denied = vec![config.network.range.into()];
     let images = Arc::new(ImageStore::open(store, users)?);
     let driver = OciDriver::open(oci, images.clone())?;
@@ -185,6 +190,8 @@ async fn with_sessions(
         secrets: store.clone(),
         sealing_key: sealing_key::ensure(&config.data)?,
         memories: store,
+        builds: ports.builds.clone(),
+        templates: config.templates.sessions.clone(),
         clock: ports.clock.clone(),
     })
     .await?;

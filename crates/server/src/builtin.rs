@@ -3,6 +3,7 @@
 mod definition;
 mod mirrors;
 mod optional;
+mod release;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use shoal_images::ImageStore;
 use shoal_images::bootstrap::Recipe;
 
 use self::definition::Definition;
+use self::release::RELEASES;
 use crate::progress::Bars;
 
 /// A template that is made from a recipe at the first start.
@@ -27,9 +29,12 @@ struct Bootstrapped {
     description: &'static str,
 }
 
+/// The recipe of `base`.
+const BASE: &str = include_str!("../../../templates/base.toml");
+
 const BOOTSTRAPPED: [Bootstrapped; 1] = [Bootstrapped {
     name: "base",
-    recipe: include_str!("../../../templates/base.toml"),
+    recipe: BASE,
     description: "Debian with Python, Node, git and a compiler",
 }];
 
@@ -47,7 +52,15 @@ macro_rules! files {
     };
 }
 
-const OFFERED: [Offered; 1] = [Offered {
+const OFFERED: [Offered; 2] = [CODE_INTERPRETER, SESSION];
+
+const SESSION: Offered = Offered {
+    name: "session-v1",
+    definition: include_str!("../../../templates/session-v1/template.toml"),
+    files: files!("session-v1": "reboot.sh"),
+};
+
+const CODE_INTERPRETER: Offered = Offered {
     name: "code-interpreter-v1",
     definition: include_str!("../../../templates/code-interpreter-v1/template.toml"),
     files: files!("code-interpreter-v1":
@@ -65,7 +78,21 @@ const OFFERED: [Offered; 1] = [Offered {
         "startup/30-images.py",
         "startup/90-warm.py",
     ),
-}];
+};
+
+/// The systems of templates that are built on demand: `base` on other releases. They are made when a build needs one.
+///
+/// # Errors
+/// When a definition is invalid, which a test excludes.
+pub(crate) fn recipes() -> anyhow::Result<BTreeMap<ImageName, Recipe>> {
+    let mut recipes = BTreeMap::new();
+    for offered in &OFFERED {
+        if let Some(release) = offered.read()?.release() {
+            recipes.insert(release.image.clone(), release.recipe.clone());
+        }
+    }
+    Ok(recipes)
+}
 
 /// Registers the templates that are built on demand.
 ///
@@ -79,9 +106,13 @@ pub(crate) fn offer(engine: &Engine) -> anyhow::Result<()> {
 }
 
 impl Offered {
+    fn read(&self) -> anyhow::Result<Definition> {
+        Definition::read(self.definition, self.files)
+            .with_context(|| format!("the definition of the template {}", self.name))
+    }
+
     fn template(&self) -> anyhow::Result<BuiltinTemplate> {
-        let definition = Definition::read(self.definition, self.files)
-            .with_context(|| format!("the definition of the template {}", self.name))?;
+        let definition = self.read()?;
         Ok(BuiltinTemplate {
             id: TemplateId::from_entropy(sixteen(self.name.as_bytes())),
             name: self.name.parse()?,
@@ -101,6 +132,18 @@ pub(crate) async fn ensure(engine: &Engine, images: &ImageStore) -> anyhow::Resu
         ensure_one(engine, images, template)
             .await
             .with_context(|| format!("cannot build the template {}", template.name))?;
+    }
+    sweep(images).await
+}
+
+/// Removes the systems of earlier recipes that nothing uses.
+async fn sweep(images: &ImageStore) -> anyhow::Result<()> {
+    let wanted = recipes()?;
+    for image in images.list().await? {
+        let is_old = image.name.as_str().starts_with(RELEASES) && !wanted.contains_key(&image.name);
+        if is_old && let Err(error) = images.remove(&image.name).await {
+            tracing::info!(%error, "an earlier image is still in use");
+        }
     }
     Ok(())
 }
@@ -198,6 +241,45 @@ mod tests {
                 let name = file.strip_prefix(&directory).unwrap().to_str().unwrap();
                 assert!(embedded.contains(&name), "{name} is not embedded");
             }
+        }
+    }
+
+    #[test]
+    fn r2_006_and_r2_007_the_machine_of_a_session_is_smaller_where_the_server_is() {
+        use shoal_core::limits::{Bounds, Machine, PerSandbox};
+        use shoal_core::resources::{Mib, MilliCpu};
+        let wanted = SESSION.template().unwrap().resources;
+        assert_eq!((wanted.cpu, wanted.memory), (MilliCpu(2000), Mib(7 << 10)));
+        let granted = |cpu: u32, memory: u32| {
+            let machine = Machine {
+                cpu: MilliCpu(cpu * 1000),
+                memory: Mib(memory << 10),
+                disk: None,
+            };
+            let bounds = Bounds::new(&machine, &PerSandbox::default());
+            let nearest = bounds.nearest(wanted);
+            let granted = bounds.grant(nearest, nearest.cpu).unwrap();
+            (granted.resources().cpu, granted.resources().memory)
+        };
+        assert_eq!(granted(8, 16), (MilliCpu(2000), Mib(7 << 10)));
+        // Less the reserve of the server.
+        assert_eq!(granted(1, 4), (MilliCpu(1000), Mib(4096 - 256)));
+    }
+
+    #[test]
+    fn a_release_has_what_base_has_and_installs_packages() {
+        let recipes = recipes().unwrap();
+        let base = Recipe::from_toml(BASE).unwrap();
+        assert_eq!(recipes.len(), 1);
+        for (image, recipe) in recipes {
+            assert!(image.as_str().starts_with(RELEASES));
+            assert_ne!(recipe.suite, base.suite);
+            assert!(recipe.packages.is_superset(&base.packages));
+            assert!(recipe.packages.contains(&"apt".parse().unwrap()));
+            assert_eq!(
+                (recipe.user, recipe.files),
+                (base.user.clone(), base.files.clone())
+            );
         }
     }
 

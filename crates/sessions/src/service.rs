@@ -7,6 +7,7 @@ mod memories;
 mod ports;
 mod reset;
 mod secrets;
+mod template;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use parking_lot::RwLock;
 use shoal_core::auth::Principal;
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::ports::NoEntropy;
+use shoal_core::ports::builds::Builds;
 use shoal_core::ports::inside::SandboxAccess;
 use shoal_core::ports::sandboxes::Sandboxes;
 use shoal_core::ports::sessions::{NewSession, SessionChange, SessionError, SessionView};
@@ -32,6 +34,7 @@ use tokio::sync::Notify;
 
 use self::live::Live;
 use self::machine::Keep;
+pub use self::template::SessionTemplates;
 use crate::files::{Contents, FileParts, Files};
 use crate::seal::SealingKey;
 
@@ -54,6 +57,10 @@ pub struct SessionParts {
     pub sandboxes: Arc<dyn Sandboxes>,
     /// The way into them.
     pub access: Arc<dyn SandboxAccess>,
+    /// The builds of their templates.
+    pub builds: Arc<dyn Builds>,
+    /// The templates of their machines.
+    pub templates: SessionTemplates,
     /// Their records.
     pub store: Arc<dyn SessionStore>,
     /// Their secrets, sealed.
@@ -186,6 +193,7 @@ impl Service {
             },
             sandbox: None,
             filled: None,
+            system: None,
             created_at: now,
         };
         self.parts.store.put_session(&record).await?;

@@ -69,6 +69,14 @@ pub enum Base {
     Template(TemplateKey),
     /// An earlier stage of the same build.
     Stage(usize),
+    /// A system that this machine makes from packages, with the programs that every template has; where no mirror has
+    /// it, a template of the installation. In plans of built-in templates only.
+    Release {
+        /// The name of the image.
+        image: ImageName,
+        /// The template in its place.
+        otherwise: TemplateKey,
+    },
 }
 
 /// Where the files of a `COPY` step come from.

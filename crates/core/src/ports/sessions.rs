@@ -30,6 +30,8 @@ use self::secrets::SecretError;
 /// Output of a command in a window, or its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecEvent {
+    /// What to know of a machine that has just started. Comes first.
+    Notice(String),
     /// Bytes on its terminal.
     Output(Bytes),
     /// It has ended. Nothing follows.

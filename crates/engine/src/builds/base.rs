@@ -37,6 +37,10 @@ impl Run<'_> {
                 result.ok_or_else(|| at.failure(format_args!("there is no stage {number}")))
             }
             Base::Template(name) => self.template(name, bare, sandbox, at).await,
+            Base::Release { image, otherwise } => match self.release(image, at).await? {
+                Some(base) => Ok(base),
+                None => self.template(otherwise, bare, sandbox, at).await,
+            },
             Base::Image(name, auth) => {
                 self.say(LogLevel::Info, part, &format!("[base] FROM {name}"));
                 let image = self.image(name, auth.as_ref(), at).await?;
@@ -180,7 +184,7 @@ impl Run<'_> {
         fetched.map_err(|e| at.failure(e))
     }
 
-    fn stage_base(
+    pub(super) fn stage_base(
         &self,
         spec: SandboxSpec,
         key: LayerKey,

@@ -12,7 +12,7 @@ use shoal_core::image::{Progress, ProgressSink};
 
 use super::progress::Follower;
 use super::recipe::Recipe;
-use super::sources::SourceFiles;
+use super::sources::{SourceFiles, UBUNTU_COMPONENTS};
 use super::{Fault, Stage};
 
 /// The program's name in errors.
@@ -149,11 +149,17 @@ fn command(stage: &Stage, recipe: &Recipe, sources: &SourceFiles, root: &Path) -
     for package in &recipe.packages {
         command.arg(format!("--include={package}"));
     }
-    command
-        .arg("--")
-        .arg(recipe.suite.as_str())
-        .arg(root)
-        .arg(&sources.list);
+    if let SourceFiles::Usual { keyring } = sources {
+        command
+            .arg(format!("--components={}", UBUNTU_COMPONENTS.join(",")))
+            .arg(format!("--keyring={}", keyring.display()))
+            // A machine that reaches no mirror is to say so soon.
+            .arg("--aptopt=Acquire::http::Timeout \"20\"");
+    }
+    command.arg("--").arg(recipe.suite.as_str()).arg(root);
+    if let SourceFiles::Listed(sources) = sources {
+        command.arg(&sources.list);
+    }
     command
 }
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::Fault;
 use super::accounts::Accounts;
 use super::recipe::{Owner, PathPattern, Recipe, UserSpec};
-use super::sources::SourceFiles;
+use super::sources::{SourceFiles, SourceList};
 use crate::beneath::{FileOwner, Tree, TreePath, child, look, names, remove};
 
 /// The largest file of an image that is read for a change.
@@ -32,7 +32,9 @@ const LEFTOVERS: [&str; 9] = [
 /// Applies the recipe's additions and removals.
 pub(super) fn provision(tree: &Tree, recipe: &Recipe, sources: &SourceFiles) -> Result<(), Fault> {
     remove_all(tree, &recipe.remove)?;
-    write_sources(tree, sources)?;
+    if let SourceFiles::Listed(sources) = sources {
+        write_sources(tree, sources)?;
+    }
     if let Some(user) = &recipe.user {
         add_user(tree, user)?;
     }
@@ -57,7 +59,7 @@ pub(super) fn provision(tree: &Tree, recipe: &Recipe, sources: &SourceFiles) -> 
 }
 
 /// Configures the image's own apt with this machine's sources.
-fn write_sources(tree: &Tree, sources: &SourceFiles) -> Result<(), Fault> {
+fn write_sources(tree: &Tree, sources: &SourceList) -> Result<(), Fault> {
     let mut text = sources.text.clone();
     for (from, to) in &sources.keys {
         let path = parsed(to)?;

@@ -20,6 +20,12 @@ use super::recipe::Suite;
 use super::{BootstrapConfig, Fault, Stage};
 use crate::manifest::architecture;
 
+/// The key that signs Ubuntu's releases since 2018: F6ECB3762474EDA9D21B7022871920D1991BC93C.
+const UBUNTU_KEY: &str = include_str!("sources/ubuntu.asc");
+
+/// The components of Ubuntu that correspond to Debian's `main`.
+pub(super) const UBUNTU_COMPONENTS: [&str; 2] = ["main", "universe"];
+
 /// The largest configuration file that is read.
 const FILE_MAX: u64 = 1 << 20;
 
@@ -49,6 +55,7 @@ pub(super) struct Apt {
     entries: Vec<Entry>,
     here: Option<Distribution>,
     directory: PathBuf,
+    ubuntu: Option<String>,
 }
 
 /// One suite of one mirror.
@@ -61,12 +68,23 @@ struct Source {
     signed_by: Option<SignedBy>,
 }
 
-/// The sources of one release.
+/// The sources of one release. Without any, they are those that `mmdebstrap` knows of Ubuntu.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Sources(Vec<Source>);
 
 /// Sources written to disk.
-pub(super) struct SourceFiles {
+pub(super) enum SourceFiles {
+    /// Chosen by this machine's operator.
+    Listed(SourceList),
+    /// Those that `mmdebstrap` knows of Ubuntu, and writes into the image.
+    Usual {
+        /// The file with the key that signs them.
+        keyring: PathBuf,
+    },
+}
+
+/// A list of sources on disk.
+pub(super) struct SourceList {
     /// The file for apt.
     pub(super) list: PathBuf,
     /// Its contents.
@@ -109,11 +127,13 @@ impl Apt {
             entries,
             here,
             directory: config.apt.clone(),
+            ubuntu: config.ubuntu_mirror.clone(),
         })
     }
 
     /// The sources of a release with its updates. If it is not configured, those of another release
-    /// of the same distribution are used, because its mirror usually has both.
+    /// of the same distribution are used, because its mirror usually has both. A machine without any source
+    /// of Ubuntu gets its releases from the configured mirror, or from where `mmdebstrap` gets them.
     pub(super) fn sources_for(&self, suite: &Suite) -> Result<Sources, Fault> {
         let suite = suite.as_str();
         let configured = self.sources(|name| (base(name) == suite).then(|| name.to_owned()));
@@ -134,6 +154,9 @@ impl Apt {
         if translated.0.iter().any(|source| source.suite == suite) {
             return Ok(translated);
         }
+        if Distribution::of_suite(suite) == Some(Distribution::Ubuntu) {
+            return Ok(self.of_ubuntu(suite));
+        }
         Err(Fault::Tool {
             tool: "mmdebstrap",
             detail: format!(
@@ -142,6 +165,22 @@ impl Apt {
                 self.directory.display()
             ),
         })
+    }
+
+    /// A release of Ubuntu from the configured mirror.
+    fn of_ubuntu(&self, suite: &str) -> Sources {
+        let from = |uri: &String| {
+            let pockets = ["", "-updates", "-security"].into_iter();
+            let source = pockets.map(|pocket| Source {
+                uri: uri.clone(),
+                suite: format!("{suite}{pocket}"),
+                components: UBUNTU_COMPONENTS.map(str::to_owned).to_vec(),
+                trusted: false,
+                signed_by: Some(SignedBy::Keys(UBUNTU_KEY.to_owned())),
+            });
+            source.collect()
+        };
+        Sources(self.ubuntu.as_ref().map(from).unwrap_or_default())
     }
 
     /// The sources for this machine's architecture, with suites renamed by `wanted`.
@@ -182,6 +221,11 @@ impl Entry {
 impl Sources {
     /// Writes the sources in apt's format, with their embedded keys.
     pub(super) fn write(&self, stage: &Stage) -> Result<SourceFiles, Fault> {
+        if self.0.is_empty() {
+            let keyring = stage.path().join("ubuntu.asc");
+            fs::write(&keyring, UBUNTU_KEY).map_err(|e| Fault::io("write", &keyring, e))?;
+            return Ok(SourceFiles::Usual { keyring });
+        }
         let mut text = String::new();
         let mut keys: Vec<(PathBuf, String)> = Vec::new();
         for source in &self.0 {
@@ -214,7 +258,7 @@ impl Sources {
         }
         let list = stage.path().join("sources.list");
         fs::write(&list, &text).map_err(|e| Fault::io("write", &list, e))?;
-        Ok(SourceFiles { list, text, keys })
+        Ok(SourceFiles::Listed(SourceList { list, text, keys }))
     }
 }
 

@@ -135,22 +135,21 @@ async fn a_failed_bootstrap_reports_the_reason_and_leaves_no_files() {
     let config = StoreConfig {
         bootstrap: BootstrapConfig {
             apt: apt.clone(),
+            ubuntu_mirror: Some("file:/nonexistent".to_owned()),
             ..BootstrapConfig::default()
         },
         ..place.config()
     };
     let store = ImageStore::open(config, Arc::new(NoLayerUsers)).unwrap();
     let pull = |suite: &str| store.pull(name(&format!("mmdebstrap:{suite}")), None, quiet());
-    match pull("bookworm").await.unwrap_err() {
-        ImageError::Tool { tool, detail } => {
-            assert_eq!(tool, "mmdebstrap");
-            assert!(detail.contains("E: "), "{detail}");
+    for suite in ["bookworm", "noble"] {
+        match pull(suite).await.unwrap_err() {
+            ImageError::Tool { tool, detail } => {
+                assert_eq!(tool, "mmdebstrap");
+                assert!(detail.contains("E: "), "{detail}");
+            }
+            other => panic!("{other}"),
         }
-        other => panic!("{other}"),
-    }
-    match pull("noble").await.unwrap_err() {
-        ImageError::Tool { detail, .. } => assert!(detail.contains("configured"), "{detail}"),
-        other => panic!("{other}"),
     }
     for bad in ["--help", "x/y", "X"] {
         let error = pull(bad).await.unwrap_err();

@@ -84,6 +84,9 @@ pub struct Session {
     /// Its present machine; absent when it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<String>,
+    /// The system of its present machine, and, in brackets, why it is not what the session is to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
     /// When its machine ends unless it is used; absent while a command runs, and without a machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<String>,
@@ -117,11 +120,17 @@ pub struct SessionCommand {
     pub window: Option<String>,
 }
 
-/// A line of the answer to a command: output, and at last one of the others.
+/// A line of the answer to a command: perhaps a notice, then output, and at last one of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum SessionOutput {
+    /// What to know of its machine, which has just started: that it is not the one that the session is to have. Comes
+    /// first.
+    Notice {
+        /// A sentence for people.
+        message: String,
+    },
     /// Text on its terminal.
     Output {
         /// The text.

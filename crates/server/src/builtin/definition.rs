@@ -14,6 +14,7 @@ use tar::{Builder, Header};
 
 use super::mirrors::Mirrors;
 use super::optional::{self, Optional};
+use super::release::Release;
 
 /// The directory of pip's settings during the build. The last step that needs them removes them.
 const MIRRORS: &str = "/root/.mirrors";
@@ -29,6 +30,9 @@ struct Written {
     description: String,
     /// The template that it is based on.
     from: String,
+    /// The release that its system has in place of that template's, where this machine's mirrors have it.
+    #[serde(default)]
+    release: Option<String>,
     /// Processors of its sandboxes.
     processors: u32,
     /// Memory of its sandboxes, in MiB.
@@ -42,9 +46,18 @@ struct Written {
     /// Components that are omitted when the mirrors lack their packages.
     #[serde(default)]
     optional: Vec<Optional>,
+    /// npm packages for all users, left out where no registry of npm is reachable.
+    #[serde(default)]
+    npm: Vec<String>,
     /// Shell lines that run as root after the installation.
     #[serde(default)]
     run: Vec<String>,
+    /// The user of its sandboxes, in place of the base's. It is created, with `sudo`, before the shell lines run.
+    #[serde(default)]
+    user: Option<String>,
+    /// The directory in which commands start.
+    #[serde(default)]
+    workdir: Option<String>,
     /// The start command.
     #[serde(default)]
     start: Option<String>,
@@ -61,6 +74,7 @@ struct Written {
 pub(super) struct Definition {
     written: Written,
     from: TemplateRef,
+    release: Option<Release>,
     /// A tar of the files.
     archive: Vec<u8>,
 }
@@ -73,7 +87,8 @@ impl Definition {
     pub(super) fn read(text: &str, files: &[(&str, &str)]) -> anyhow::Result<Self> {
         let written: Written = toml::from_str(text)?;
         let optional = written.optional.iter().flat_map(Optional::packages);
-        for package in written.apt.iter().chain(&written.pip).chain(optional) {
+        let named = written.apt.iter().chain(&written.pip).chain(&written.npm);
+        for package in named.chain(optional) {
             ensure!(is_package(package), "{package:?} is not a package name");
         }
         for Optional { name, .. } in &written.optional {
@@ -90,6 +105,7 @@ impl Definition {
         }
         Ok(Self {
             from: written.from.parse()?,
+            release: written.release.as_deref().map(Release::of).transpose()?,
             archive: archive(&placed)?,
             written,
         })
@@ -107,6 +123,45 @@ impl Definition {
         }
     }
 
+    /// The system below it, if it is not that of `from`.
+    pub(super) fn release(&self) -> Option<&Release> {
+        self.release.as_ref()
+    }
+
+    fn base(&self) -> Base {
+        let otherwise = self.from.clone().into();
+        match &self.release {
+            Some(release) => Base::Release {
+                image: release.image.clone(),
+                otherwise,
+            },
+            None => Base::Template(otherwise),
+        }
+    }
+
+    /// The steps that need the machine's mirrors. The last one removes their settings.
+    fn installing(&self, mirrors: FilesHash) -> Vec<Action> {
+        let written = &self.written;
+        let mut lines = Vec::new();
+        if !written.pip.is_empty() {
+            lines.push(pip_install(&written.pip));
+        }
+        if !written.npm.is_empty() {
+            lines.push(npm_install(&written.npm));
+        }
+        if !written.optional.is_empty() {
+            lines.push(optional::script(&written.optional));
+        }
+        let Some(last) = lines.last_mut() else {
+            return Vec::new();
+        };
+        last.push_str(REMOVE);
+        let copied = copy(mirrors, MIRRORS);
+        std::iter::once(copied)
+            .chain(lines.into_iter().map(as_root))
+            .collect()
+    }
+
     fn plan(&self, mirrors: FilesHash, files: FilesHash) -> Plan {
         let written = &self.written;
         let mut actions = Vec::new();
@@ -118,22 +173,15 @@ impl Definition {
                  apt-get clean && rm -rf /var/lib/apt/lists/*"
             )));
         }
-        let optional = !written.optional.is_empty();
-        if optional || !written.pip.is_empty() {
-            actions.push(copy(mirrors, MIRRORS));
-        }
-        if !written.pip.is_empty() {
-            let install = pip_install(&written.pip);
-            let last = if optional { "" } else { REMOVE };
-            actions.push(as_root(format!("{install}{last}")));
-        }
-        if optional {
-            let script = optional::script(&written.optional);
-            actions.push(as_root(format!("{script}{REMOVE}")));
-        }
+        actions.extend(self.installing(mirrors));
         if !written.files.is_empty() {
             actions.push(copy(files, "/"));
         }
+        if let Some(user) = &written.user {
+            let (name, sudo) = (user.clone(), true);
+            actions.push(Action::User { name, sudo });
+        }
+        actions.extend(written.workdir.clone().map(Action::Workdir));
         actions.extend(written.run.iter().cloned().map(as_root));
         let steps = actions.into_iter().map(|action| Step {
             action,
@@ -142,7 +190,7 @@ impl Definition {
         });
         Plan {
             stages: vec![Stage {
-                base: Base::Template(self.from.clone().into()),
+                base: self.base(),
                 steps: steps.collect(),
             }],
             keep_env: Vec::new(),
@@ -175,9 +223,20 @@ pub(super) fn pip_install(packages: &[String]) -> String {
     )
 }
 
+/// The command that installs npm packages for all users from the machine's configured registry, or says that it cannot.
+fn npm_install(packages: &[String]) -> String {
+    let names = packages.join(" ");
+    let words: Vec<String> = packages.iter().map(|p| format!("'{p}'")).collect();
+    format!(
+        "{{ NPM_CONFIG_USERCONFIG={MIRRORS}/npmrc npm install --global --prefix=/usr/local --fetch-retries=1 --no-fund --no-audit {} || \
+         echo 'left out: {names}: the registry of npm does not answer' >&2; }}",
+        words.join(" ")
+    )
+}
+
 /// Whether a text is a package name with versions, and safe in a quoted shell word.
 fn is_package(text: &str) -> bool {
-    let good = |c: char| c.is_ascii_alphanumeric() || "-_.+:~<>=!,[]".contains(c);
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.+:~<>=!,[]@".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(good)
 }
 
@@ -259,6 +318,34 @@ mod tests {
         assert!(steps[3].contains("r-cran-irkernel") && steps[3].ends_with(REMOVE));
         let bad = text.replace("r-cran-irkernel", "x; reboot");
         assert!(Definition::read(&bad, &[("x", "y")]).is_err());
+    }
+
+    #[test]
+    fn another_release_and_another_user_come_before_its_shell_lines() {
+        let own = "release = \"noble\"\nuser = \"worker\"\nworkdir = \"/home/worker\"\n\
+            npm = [\"pnpm@10\"]\nrun = [\"true\"]\n[files]";
+        let text = TEXT.replace("[files]", own);
+        let definition = Definition::read(&text, &[("x", "y")]).unwrap();
+        let prepared = definition.prepare().unwrap();
+        let stage = &prepared.plan.stages[0];
+        let release = definition.release().unwrap();
+        let (image, otherwise) = (release.image.clone(), "base".parse().unwrap());
+        assert!(image.as_str().starts_with("shoal/base-noble:"));
+        assert_eq!(release.recipe.suite.as_str(), "noble");
+        assert_eq!(stage.base, Base::Release { image, otherwise });
+        let steps: Vec<String> = stage.steps.iter().map(|s| s.action.to_string()).collect();
+        assert!(steps[2].contains("numpy") && !steps[2].contains("rm -r"));
+        assert!(steps[3].contains("'pnpm@10'") && steps[3].contains("left out: pnpm@10"));
+        assert!(steps[3].ends_with(REMOVE));
+        assert_eq!(
+            steps[4..],
+            [
+                "COPY . /",
+                "USER worker",
+                "WORKDIR /home/worker",
+                "RUN true"
+            ]
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The machine's pip configuration, for builds that install Python packages.
+//! The machine's configuration of pip and npm, for builds that install packages.
 //!
 //! As with apt, this program names no mirror: a build uses the one that the operator configured, and
 //! trusts the machine's certificate authorities, so an internal mirror works too.
@@ -25,6 +25,8 @@ const BUNDLES: [&str; 3] = [
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Mirrors {
     settings: BTreeMap<&'static str, String>,
+    /// The registry of npm.
+    npm: Option<String>,
     authorities: Option<String>,
 }
 
@@ -45,7 +47,7 @@ impl Mirrors {
             match std::fs::read_to_string(file) {
                 Ok(text) => said.extend(settings(&text)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(named(file, &error)),
+                Err(error) => return Err(unreadable(file, &error)),
             }
         }
         let mut mirrors = Self::default();
@@ -60,29 +62,56 @@ impl Mirrors {
         let usual = || BUNDLES.into_iter().find(|path| Path::new(path).exists());
         if let Some(path) = bundle.or_else(|| usual().map(str::to_owned)) {
             let text = std::fs::read_to_string(&path);
-            let text = text.map_err(|error| named(Path::new(&path), &error))?;
+            let text = text.map_err(|error| unreadable(Path::new(&path), &error))?;
             mirrors.authorities = Some(text);
         }
+        mirrors.npm = registry_of_npm(variable)?;
         Ok(mirrors)
     }
 
-    /// The files that configure a pip whose settings are in `directory`.
+    /// The files that configure a pip and an npm whose settings are in `directory`.
     pub(super) fn files(&self, directory: &str) -> Vec<(String, String)> {
         let mut text = String::from("[global]\n");
         for (setting, value) in &self.settings {
             text += &format!("{setting} = {value}\n");
         }
+        let mut npm = String::new();
+        if let Some(registry) = &self.npm {
+            npm += &format!("registry={registry}\n");
+        }
         let mut files = Vec::new();
         if let Some(authorities) = &self.authorities {
             text += &format!("cert = {directory}/authorities.pem\n");
+            npm += &format!("cafile={directory}/authorities.pem\n");
             files.push(("authorities.pem".to_owned(), authorities.clone()));
         }
+        files.push(("npmrc".to_owned(), npm));
         files.push(("pip.conf".to_owned(), text));
         files
     }
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
+/// The registry that this machine's npm uses, if one is configured. Accounts are not read.
+fn registry_of_npm(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Option<String>> {
+    let named = ["NPM_CONFIG_REGISTRY", "npm_config_registry"];
+    if let Some(registry) = named.into_iter().find_map(variable) {
+        return Ok(Some(registry));
+    }
+    let Some(home) = variable("HOME") else {
+        return Ok(None);
+    };
+    let file = Path::new(&home).join(".npmrc");
+    let text = match std::fs::read_to_string(&file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|error| unreadable(&file, &error))?,
+    };
+    // The last one counts.
+    let mut settings = text.lines().rev().filter_map(|line| line.split_once('='));
+    let found = settings.find(|(key, _)| key.trim() == "registry");
+    Ok(found.map(|(_, value)| value.trim().trim_matches('"').to_owned()))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
@@ -148,16 +177,23 @@ mod tests {
         );
         let other = write("other", "# no\n[install]\nindex-url: d\ntrusted-host = e\n");
         let none = directory.path().join("none");
+        write(
+            ".npmrc",
+            "//x/:_authToken=secret\nregistry = http://npm.example/\n",
+        );
         let variable = |name: &str| match name {
             "PIP_TRUSTED_HOST" => Some("f".to_owned()),
+            "HOME" => Some(directory.path().display().to_string()),
             "PIP_CERT" => Some(bundle.display().to_string()),
             _ => None,
         };
         let mirrors = Mirrors::found(&[one, none, other], &variable).unwrap();
         let files = mirrors.files("/there");
         assert_eq!(files[0], ("authorities.pem".into(), "authorities".into()));
+        let npmrc = "registry=http://npm.example/\ncafile=/there/authorities.pem\n";
+        assert_eq!(files[1], ("npmrc".into(), npmrc.into()));
         assert_eq!(
-            files[1].1,
+            files[2].1,
             "[global]\nextra-index-url = b c\nindex-url = d\ntrusted-host = f\n\
              cert = /there/authorities.pem\n"
         );

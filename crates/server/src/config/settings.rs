@@ -62,6 +62,9 @@ settings! {
     "templates.build_on_demand" = "admin", "keys whose requests may start the build of a built-in template such as code-interpreter-v1: admin or any";
     "images.plain_http" = "", "registries without TLS, separated by commas, like registry.lan:5000; those on loopback never use it";
     "images.private_registries" = "", "registries at private addresses that tenants may name (with templates.custom_images=any), separated by commas, like registry.lan:5000";
+    "images.ubuntu_mirror" = "", "mirror of Ubuntu's packages, like http://mirror.lan/ubuntu; default: that of this machine's apt, else the one that mmdebstrap knows";
+    "sessions.template" = "session-v1", "template of the machines of sessions";
+    "sessions.fallback" = "base", "template of such a machine while sessions.template is not built; empty to refuse commands until then";
     "runtime.default" = "runsc", "the default runtime: runsc, or runc for trusted code only";
     "runtime.allowed" = "", "runtimes that keys without admin rights may choose, separated by commas, or any; default: the default runtime only";
     "runtime.runsc" = "runsc", "path of gVisor's runsc";

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use shoal_core::image::ImageName;
 use shoal_engine::{BuildOnDemand, CustomImages, Defaults};
+use shoal_sessions::SessionTemplates;
 
 use super::read::{Reader, items};
 
@@ -24,6 +25,10 @@ pub(crate) struct TemplatesConfig {
     pub(crate) plain_http: Vec<String>,
     /// Registries at private addresses that tenants may name.
     pub(crate) private_registries: Vec<String>,
+    /// The mirror of Ubuntu's packages.
+    pub(crate) ubuntu_mirror: Option<String>,
+    /// The templates of the machines of sessions.
+    pub(crate) sessions: SessionTemplates,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
@@ -57,6 +62,9 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
     let private_registries = reader.with("images.private_registries", REGISTRIES, |text| {
         items(text).map(parse_registry).collect()
     });
+    let url = "a URL like http://mirror.lan/ubuntu";
+    let ubuntu_mirror = reader.optional("images.ubuntu_mirror", url, parse_mirror);
+    let sessions = read_sessions(reader);
     Some(TemplatesConfig {
         file: file?,
         defaults: Defaults {
@@ -67,7 +75,28 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
         build_on_demand: build_on_demand?,
         plain_http: plain_http?,
         private_registries: private_registries?,
+        ubuntu_mirror: ubuntu_mirror?,
+        sessions: sessions?,
     })
+}
+
+fn read_sessions(reader: &mut Reader<'_>) -> Option<SessionTemplates> {
+    let template = reader.parse("sessions.template", "a template name");
+    let fallback = reader.optional("sessions.fallback", "a template name", |text| {
+        text.parse().ok()
+    });
+    Some(SessionTemplates {
+        template: template?,
+        fallback: fallback?,
+    })
+}
+
+/// The URL of a mirror: a word in a list of sources.
+fn parse_mirror(text: &str) -> Option<String> {
+    let known = ["http://", "https://", "file:/"];
+    let is_url = known.iter().any(|begin| text.starts_with(begin));
+    let is_word = text.bytes().all(|b| b.is_ascii_graphic() && b != b'[');
+    (is_url && is_word).then(|| text.trim_end_matches('/').to_owned())
 }
 
 /// A registry as in an image name: a host and perhaps a port.

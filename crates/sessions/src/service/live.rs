@@ -36,6 +36,8 @@ pub(super) struct Live {
     running: AtomicUsize,
     /// The question of a reset that waits for its confirmation.
     pub(super) question: Mutex<Option<ResetQuestion>>,
+    /// What the next command is to say of the machine.
+    pub(super) notice: Mutex<Option<String>>,
     deleting: AtomicBool,
 }
 
@@ -51,6 +53,7 @@ impl Live {
             secrets: watch::Sender::default(),
             running: AtomicUsize::new(0),
             question: Mutex::default(),
+            notice: Mutex::default(),
             deleting: AtomicBool::new(false),
         }
     }

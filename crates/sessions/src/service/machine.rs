@@ -7,18 +7,20 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use shoal_core::auth::SandboxPermit;
 use shoal_core::ports::NotServed;
-use shoal_core::ports::create::{CreateError, SandboxRequest};
-use shoal_core::ports::inside::SandboxClient;
+use shoal_core::ports::create::SandboxRequest;
+use shoal_core::ports::inside::{InsideError, SandboxClient};
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::ports::sessions::{ExecEvent, ExecStream, SessionError};
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::OnTimeout;
 use shoal_core::session::machine::{MachineType, Nesting};
 use shoal_core::session::{SessionRecord, WindowName};
+use shoal_core::template::TemplateKey;
 use tokio::sync::mpsc;
 
 use super::Service;
 use super::live::Live;
+use super::template::notice;
 use crate::window::{Place, Window};
 
 /// The label of a session's machine: the id of the session.
@@ -53,6 +55,23 @@ pub(super) enum Keep {
 /// How often a window or a machine that ends at this moment is replaced.
 const ATTEMPTS: usize = 3;
 
+/// For how long a machine that does not answer is taken for one that has just ended, as after a reboot inside.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often it is looked for meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Whether a machine may have ended from inside, which its backend does not know yet.
+fn may_be_ending(error: &SessionError) -> bool {
+    matches!(
+        error,
+        SessionError::Inside(InsideError::Unreachable(_))
+            | SessionError::Sandbox(
+                SandboxError::Busy(_) | SandboxError::Guest(InsideError::Unreachable(_))
+            )
+    )
+}
+
 /// Refuses a machine that no backend makes, before anything is started.
 pub(super) fn check_served(machine: &MachineType) -> Result<(), NotServed> {
     let MachineType::Sandbox { gpus, nesting, .. } = machine else {
@@ -81,8 +100,8 @@ pub(super) fn check_served(machine: &MachineType) -> Result<(), NotServed> {
 }
 
 /// The sandbox to make for a session.
-fn request(record: &SessionRecord) -> SandboxRequest {
-    let mut request = SandboxRequest::unnamed();
+pub(super) fn request(record: &SessionRecord, template: &TemplateKey) -> SandboxRequest {
+    let mut request = SandboxRequest::of(template.clone());
     if let MachineType::Sandbox {
         cpu_count,
         memory_gb,
@@ -123,7 +142,12 @@ impl Service {
             let (sender, receiver) = mpsc::channel(PIECES);
             let (service, live) = (self.clone(), live.clone());
             // The command continues when its reader goes, and the machine lives until it ends.
+            let notice = live.notice.lock().take().map(ExecEvent::Notice);
             tokio::spawn(async move {
+                if let Some(notice) = notice {
+                    // The reader may have gone.
+                    let _ = sender.send(notice).await;
+                }
                 while let Some(event) = events.next().await {
                     let ended = matches!(event, ExecEvent::Ended(_));
                     if ended {
@@ -166,6 +190,23 @@ impl Service {
         name: &WindowName,
     ) -> Result<Window, SessionError> {
         let _alone = live.machine.lock().await;
+        let clock = &self.parts.clock;
+        let until = clock.now() + ENDS_WITHIN;
+        loop {
+            match self.window_of_machine(live, name).await {
+                Err(error) if may_be_ending(&error) && clock.now() < until => {
+                    clock.sleep_until(clock.now() + LOOK_AGAIN).await;
+                }
+                window => return window,
+            }
+        }
+    }
+
+    async fn window_of_machine(
+        &self,
+        live: &Live,
+        name: &WindowName,
+    ) -> Result<Window, SessionError> {
         if live.is_deleting() {
             return Err(SessionError::Ending(live.record().id));
         }
@@ -242,18 +283,8 @@ impl Service {
     async fn start(&self, live: &Live) -> Result<SandboxPermit, SessionError> {
         let record = live.record();
         let principal = record.principal();
-        let wanted = request(&record);
-        let sandboxes = &self.parts.sandboxes;
-        let created = match sandboxes.create(&principal, wanted.clone(), None).await {
-            // No sandbox may live as long as the session would keep it.
-            Err(CreateError::TimeoutTooLong(limit)) => {
-                let timeout = limit.most;
-                let wanted = SandboxRequest { timeout, ..wanted };
-                sandboxes.create(&principal, wanted, None).await?
-            }
-            created => created?,
-        };
-        let id = created.record.id.clone();
+        let made = self.make(&principal, &record).await?;
+        let id = made.sandbox;
         // Before it has a command: no secret is active in a machine that it was not activated for.
         let (session, secrets) = (&record.id, &self.parts.secrets);
         secrets.bind_session_secrets(session, &id).await?;
@@ -264,7 +295,11 @@ impl Service {
         };
         live.update(&*self.parts.store, started).await?;
         self.moved.notify_waiters();
-        let (permit, _) = sandboxes.authorize(&principal, &id).await?;
+        let (permit, _) = self.parts.sandboxes.authorize(&principal, &id).await?;
+        let system = self.system(&permit, made.note.as_deref()).await;
+        live.update(&*self.parts.store, |record| record.system = system)
+            .await?;
+        *live.notice.lock() = made.note.map(|note| notice(&note));
         Ok(permit)
     }
 
@@ -327,8 +362,8 @@ impl Service {
             },
             None => false,
         };
-        live.update(&*self.parts.store, |record| record.sandbox = None)
-            .await?;
+        let without = |record: &mut SessionRecord| (record.sandbox, record.system) = (None, None);
+        live.update(&*self.parts.store, without).await?;
         Ok(ended)
     }
 }

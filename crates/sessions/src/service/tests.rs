@@ -1,8 +1,10 @@
 //! The life of machines, with a clock that stands until it is set.
 
+mod builds;
 mod machines;
 mod parts;
 mod secrets;
+mod template;
 
 use shoal_core::auth::TeamSlug;
 use shoal_core::id::{KeyId, TeamId};
@@ -11,6 +13,7 @@ use shoal_core::session::WindowName;
 use shoal_core::session::life::{IDLE, PERSISTENT};
 use shoal_core::session::machine::MachineParameters;
 
+use self::builds::BuiltOnDemand;
 use self::machines::Machines;
 use super::*;
 use crate::local::{Manual, all};
@@ -21,17 +24,28 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Fixture {
     clock: Arc<Manual>,
     machines: Arc<Machines>,
+    builds: Arc<BuiltOnDemand>,
     service: SessionService,
     principal: Principal,
 }
 
 impl Fixture {
     async fn new() -> Self {
+        Self::with_fallback(Some("base")).await
+    }
+
+    async fn with_fallback(fallback: Option<&str>) -> Self {
         let (clock, machines) = (Arc::<Manual>::default(), Arc::<Machines>::default());
         let files = MemoryFiles::default();
+        let builds = Arc::<BuiltOnDemand>::default();
         let service = SessionService::open(SessionParts {
             sandboxes: machines.clone(),
             access: machines.clone(),
+            builds: builds.clone(),
+            templates: SessionTemplates {
+                template: "session-v1".parse().unwrap(),
+                fallback: fallback.map(|name| name.parse().unwrap()),
+            },
             store: machines.clone(),
             secrets: machines.parts.clone(),
             sealing_key: SealingKey::new(&[7; 32]).unwrap(),
@@ -45,6 +59,7 @@ impl Fixture {
         Self {
             clock,
             machines,
+            builds,
             service,
             principal: Principal {
                 team: TeamId::from_entropy([1; 16]),
@@ -167,6 +182,44 @@ async fn r2_015_a_running_command_keeps_the_machine() {
     tokio::time::timeout(20 * SECOND, ended).await.unwrap();
     fixture.lives(&session, IDLE - SECOND).await;
     fixture.ends(&session, SECOND).await;
+}
+
+#[tokio::test]
+async fn r2_027_a_machine_that_ends_from_inside_is_replaced_by_the_next_command() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session(false).await;
+    fixture.run(&session, "true").await;
+    fixture.machines.fall_silent();
+    let asked = async {
+        while fixture.machines.asked_in_vain() == 0 {
+            tokio::task::yield_now().await;
+        }
+        fixture.machines.have_ended();
+        fixture.clock.advance(SECOND);
+    };
+    let next = fixture.run(&session, "echo here");
+    let (next, ()) = tokio::join!(next, asked);
+    assert_eq!(next, ("here\n".to_owned(), ExecEnd::Exited(0)));
+    assert_eq!(fixture.machines.made(), 2);
+    // One that stays silent is told of.
+    fixture.machines.fall_silent();
+    let advance = async {
+        for seconds in 1..=6 {
+            while fixture.machines.asked_in_vain() < seconds {
+                tokio::task::yield_now().await;
+            }
+            fixture.clock.advance(SECOND);
+        }
+    };
+    let window = WindowName::default();
+    let refused = fixture
+        .service
+        .exec(&fixture.principal, &session, &window, "true");
+    tokio::select! {
+        refused = refused => assert!(matches!(refused, Err(SessionError::Sandbox(_)))),
+        () = async { advance.await; std::future::pending().await } => {}
+    }
+    assert_eq!(fixture.machines.made(), 2);
 }
 
 #[tokio::test]

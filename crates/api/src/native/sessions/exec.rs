@@ -60,6 +60,7 @@ fn lines(
         (events, Decoder::default()),
         |(mut events, mut decoder)| async move {
             let event = match events.next().await? {
+                ExecEvent::Notice(message) => SessionOutput::Notice { message },
                 ExecEvent::Output(bytes) => SessionOutput::Output {
                     data: decoder.decode(&bytes),
                 },

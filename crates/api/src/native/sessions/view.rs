@@ -14,6 +14,7 @@ pub(super) fn session(view: SessionView) -> wire::Session {
         persist: record.life.persist,
         created_at: record.created_at.to_string(),
         last_execution: record.life.last_execution.to_string(),
+        system: record.system,
         sandbox_id: record.sandbox.map(|id| id.to_string()),
         ends_at: view.ends_at.map(|at| at.to_string()),
         windows: view.windows.into_iter().map(window).collect(),

@@ -27,6 +27,7 @@ async fn session(store: &SqliteStore, number: u8) -> SessionRecord {
         },
         sandbox: None,
         filled: None,
+        system: None,
         created_at: THEN,
     };
     store.put_session(&record).await.unwrap();

@@ -24,8 +24,16 @@ impl Fixture {
 
     /// Builds one step on the template with this name.
     async fn built_on(&self, base: &str) -> BuildOutput {
+        let built = self.outcome_on(Base::Template(base.parse().unwrap()));
+        let build = built.await;
+        assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
+        build.made.clone().unwrap()
+    }
+
+    /// Builds one step on a base.
+    async fn outcome_on(&self, base: Base) -> Arc<BuildRecord> {
         let stage = Stage {
-            base: Base::Template(base.parse().unwrap()),
+            base,
             steps: vec![run("step")],
         };
         let plan = Plan {
@@ -34,9 +42,13 @@ impl Fixture {
         };
         let build = self.announce("made").await;
         self.begin(&build, plan).await.unwrap();
-        let build = self.built(&build).await;
-        assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
-        build.made.clone().unwrap()
+        self.built(&build).await
+    }
+
+    /// Builds one step on a system that this machine makes, or on `base`.
+    async fn on_release(&self, image: &str) -> Arc<BuildRecord> {
+        let (image, otherwise) = (image.parse().unwrap(), "base".parse().unwrap());
+        self.outcome_on(Base::Release { image, otherwise }).await
     }
 
     /// The last command that installed an image's missing programs, as the fake daemon spells it.
@@ -296,4 +308,25 @@ async fn steps_start_where_the_image_has_the_home_of_its_user() {
     let made = fixture.built_on("web").await;
     assert_eq!(made.workdir.as_deref(), Some("/var/cache/nginx"));
     assert_eq!(fixture.done(), None);
+}
+
+#[tokio::test]
+async fn r2_002_a_system_that_no_mirror_has_is_replaced_and_the_log_says_so() {
+    let fixture = registered().await;
+    let image_of = |build: Arc<BuildRecord>| build.made.clone().unwrap().image.to_string();
+    let made = fixture.on_release("shoal/base-noble:1").await;
+    assert_eq!(image_of(made), "shoal/base-noble:1");
+    // It has what `base` has, so nothing is installed.
+    assert_eq!(fixture.made_fit(), None);
+    assert!(fixture.done().is_some());
+    let made = fixture.on_release("shoal/missing:1").await;
+    let log = fixture.engine.build_log(made.id, LogLevel::Warn).await;
+    let log: Vec<_> = log.unwrap().into_iter().map(|l| l.message).collect();
+    let told = "shoal/missing:1 is not available from the package mirrors of this machine";
+    assert!(log.iter().any(|line| line.contains(told)), "{log:?}");
+    assert_eq!(image_of(made), "test/image:1");
+    assert_eq!(fixture.done(), done("user", "/home/user"));
+    // Nothing else is a reason to take another system.
+    let failed = fixture.on_release("shoal/foreign:1").await;
+    assert_eq!(failed.status, BuildStatus::Error);
 }

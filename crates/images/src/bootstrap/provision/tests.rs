@@ -76,14 +76,14 @@ impl System {
     fn provision(&self, recipe: &str) -> Result<(), Fault> {
         let key = self.home.path().join("key.asc");
         fs::write(&key, "a key").unwrap();
-        let sources = SourceFiles {
+        let sources = SourceFiles::Listed(SourceList {
             list: self.home.path().join("unused"),
             text: format!(
                 "deb [signed-by={}] http://mirror.example/ x main\n",
                 key.display()
             ),
             keys: vec![(key, "/etc/apt/keyrings/source-0.asc".to_owned())],
-        };
+        });
         let tree = Tree::open(&self.path("")).unwrap();
         provision(&tree, &Recipe::from_toml(recipe).unwrap(), &sources)
     }

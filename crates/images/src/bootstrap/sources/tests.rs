@@ -36,7 +36,8 @@ Components: main
 Architectures: s390x
 ";
 
-struct Machine(tempfile::TempDir);
+/// The directory of its files, and its mirror of Ubuntu.
+struct Machine(tempfile::TempDir, Option<&'static str>);
 
 impl Machine {
     fn new(files: &[(&str, &str)]) -> Self {
@@ -46,13 +47,14 @@ impl Machine {
         for (name, text) in files {
             fs::write(home.path().join(name), text).unwrap();
         }
-        Self(home)
+        Self(home, None)
     }
 
     fn sources(&self, suite: &str) -> Result<Sources, Fault> {
         let config = BootstrapConfig {
             apt: self.0.path().to_owned(),
             os_release: self.0.path().join("os-release"),
+            ubuntu_mirror: self.1.map(str::to_owned),
         };
         Apt::read(&config)?.sources_for(&suite.parse().unwrap())
     }
@@ -142,11 +144,49 @@ fn another_release_uses_the_mirror_of_its_distribution() {
 fn a_release_without_a_mirror_is_reported() {
     let nothing = Machine::new(&[]);
     let debian = Machine::new(&[("sources.list.d/debian.sources", DEB822)]);
-    for (machine, suite) in [(&nothing, "bookworm"), (&debian, "noble")] {
+    for (machine, suite) in [(&nothing, "bookworm"), (&nothing, "zurg")] {
         let fault = machine.sources(suite).unwrap_err();
         let said = matches!(&fault, Fault::Tool { detail, .. } if detail.contains(suite));
         assert!(said, "{fault}");
     }
+    assert_eq!(debian.list("noble"), Vec::<String>::new());
+}
+
+#[test]
+fn r2_002_a_machine_of_debian_gets_ubuntu_from_its_mirror_or_the_usual_one() {
+    let root = tempfile::tempdir().unwrap();
+    let home = crate::disk::Home::open(root.path()).unwrap();
+    let stage = home.stage().unwrap();
+    let mut debian = Machine::new(&[("sources.list.d/debian.sources", DEB822)]);
+    let usual = debian.sources("noble").unwrap().write(&stage).unwrap();
+    let SourceFiles::Usual { keyring } = usual else {
+        panic!("it has no mirror of Ubuntu");
+    };
+    assert_eq!(fs::read_to_string(keyring).unwrap(), UBUNTU_KEY);
+    debian.1 = Some("http://mirror.example/ubuntu");
+    assert_eq!(
+        debian.list("noble"),
+        [
+            "http://mirror.example/ubuntu noble main,universe",
+            "http://mirror.example/ubuntu noble-updates main,universe",
+            "http://mirror.example/ubuntu noble-security main,universe",
+        ]
+    );
+    let listed = debian.sources("noble").unwrap().write(&stage).unwrap();
+    let SourceFiles::Listed(listed) = listed else {
+        panic!("it has one");
+    };
+    assert!(listed.text.starts_with("deb [signed-by="));
+    assert_eq!(listed.keys.len(), 3);
+    // A source in apt's own configuration wins.
+    let configured = Machine(
+        Machine::new(&[("sources.list", "deb http://own.example/u noble main")]).0,
+        debian.1,
+    );
+    assert_eq!(
+        configured.list("noble"),
+        ["http://own.example/u noble main"]
+    );
 }
 
 #[test]
@@ -156,6 +196,9 @@ fn sources_are_written_with_their_embedded_keys() {
     let stage = home.stage().unwrap();
     let machine = Machine::new(&[("sources.list.d/debian.sources", DEB822)]);
     let files = machine.sources("bookworm").unwrap().write(&stage).unwrap();
+    let SourceFiles::Listed(files) = files else {
+        panic!("they are configured");
+    };
     let (key, inside) = &files.keys[2];
     assert!(fs::read_to_string(key).unwrap().contains("\n\nmQINBF\n"));
     assert_eq!(inside, "/etc/apt/keyrings/source-2.asc");

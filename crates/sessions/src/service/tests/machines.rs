@@ -6,7 +6,7 @@ use shoal_core::auth::{SandboxPermit, Token};
 use shoal_core::id::{ExecutionId, SandboxId, TemplateId};
 use shoal_core::network::{Egress, InvalidRule, NetworkPolicy, RequestedNetwork};
 use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
-use shoal_core::ports::inside::SandboxClient;
+use shoal_core::ports::inside::{InsideError, SandboxClient};
 use shoal_core::ports::list::{ListFilter, Page};
 use shoal_core::ports::sandboxes::{Connected, Resize, SandboxError, TimeoutTooLong};
 use shoal_core::resources::{MilliCpu, Resources};
@@ -30,6 +30,12 @@ pub(super) struct Machines {
     /// What is stored of sessions beside their records.
     pub(super) parts: Arc<Parts>,
     local: Local,
+    /// How often a silent machine was asked; none while machines answer.
+    silent: Mutex<Option<usize>>,
+    /// What the next creates answer.
+    missing: Mutex<Vec<CreateError>>,
+    /// The sandboxes that were asked for.
+    wanted: Mutex<Vec<SandboxRequest>>,
 }
 
 impl Machines {
@@ -53,6 +59,32 @@ impl Machines {
 
     pub(super) fn refusals(&self) -> usize {
         *self.refusals.lock()
+    }
+
+    /// Machines do not answer any more, and nobody knows yet why.
+    pub(super) fn fall_silent(&self) {
+        *self.silent.lock() = Some(0);
+    }
+
+    /// How often a silent machine was asked.
+    pub(super) fn asked_in_vain(&self) -> usize {
+        self.silent.lock().unwrap_or_default()
+    }
+
+    /// It is known that all machines have ended.
+    pub(super) fn have_ended(&self) {
+        self.sandboxes.lock().clear();
+        *self.silent.lock() = None;
+    }
+
+    /// The next creates fail, the last of these first.
+    pub(super) fn refuse_to_begin(&self, errors: Vec<CreateError>) {
+        *self.missing.lock() = errors;
+    }
+
+    /// What the latest create asked for.
+    pub(super) fn wanted(&self) -> SandboxRequest {
+        self.wanted.lock().last().unwrap().clone()
     }
 
     fn found(&self, id: &SandboxId) -> Result<Arc<SandboxRecord>, SandboxError> {
@@ -126,6 +158,10 @@ impl Sandboxes for Machines {
         Box::pin(async move {
             if new.timeout > LIFE_MAX {
                 return Err(TimeoutTooLong { most: LIFE_MAX }.into());
+            }
+            self.wanted.lock().push(new.clone());
+            if let Some(missing) = self.missing.lock().pop() {
+                return Err(missing);
             }
             *self.made.lock() += 1;
             let record = Arc::new(record(principal, &new, self.made()));
@@ -263,6 +299,12 @@ impl SandboxAccess for Machines {
     ) -> BoxFuture<'a, Result<Arc<dyn SandboxClient>, SandboxError>> {
         Box::pin(async move {
             self.found(permit.sandbox())?;
+            if let Some(count) = &mut *self.silent.lock() {
+                *count += 1;
+                return Err(SandboxError::Guest(InsideError::Unreachable(
+                    "silent".to_owned(),
+                )));
+            }
             Ok(Arc::new(self.local.clone()) as Arc<dyn SandboxClient>)
         })
     }

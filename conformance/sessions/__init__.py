@@ -1,0 +1,1 @@
+"""Sessions on the template that they get, `session-v1`."""

@@ -1,0 +1,126 @@
+//! The template of a session's machine, which may have to be built first.
+
+use futures_util::StreamExt;
+use shoal_core::auth::{Principal, SandboxPermit};
+use shoal_core::id::SandboxId;
+use shoal_core::ports::builds::BuiltinError;
+use shoal_core::ports::create::{CreateError, SandboxRequest};
+use shoal_core::session::SessionRecord;
+use shoal_core::session::system::{OS_RELEASE, OS_RELEASE_MAX, described};
+use shoal_core::template::{TemplateKey, TemplateName};
+
+use super::Service;
+use super::machine::request;
+
+/// The templates of the machines of sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionTemplates {
+    /// The one that they are to have.
+    pub template: TemplateKey,
+    /// The one in its place while that is not built; none to refuse commands until then.
+    pub fallback: Option<TemplateKey>,
+}
+
+/// A machine that was made.
+pub(super) struct Made {
+    pub(super) sandbox: SandboxId,
+    /// Why it is of the fallback.
+    pub(super) note: Option<String>,
+}
+
+/// The sentence before the output of the first command on a machine of the fallback.
+pub(super) fn notice(note: &str) -> String {
+    format!(
+        "this machine is not the one that sessions get: {note}. The next machine of the session may be; reset it to get one"
+    )
+}
+
+impl Service {
+    /// Makes the sandbox of a session. While its template is not built, the build is begun, and the sandbox is of the
+    /// fallback: nobody waits for minutes.
+    pub(super) async fn make(
+        &self,
+        principal: &Principal,
+        record: &SessionRecord,
+    ) -> Result<Made, CreateError> {
+        let SessionTemplates { template, fallback } = &self.parts.templates;
+        let missing = match self.make_of(principal, record, template).await {
+            Ok(sandbox) => {
+                return Ok(Made {
+                    sandbox,
+                    note: None,
+                });
+            }
+            Err(CreateError::Builtin(BuiltinError::AdminsOnly(name))) => self.build(&name).await,
+            Err(error) => error,
+        };
+        let is_unbuilt = matches!(
+            missing,
+            CreateError::BeingBuilt { .. }
+                | CreateError::NotBuilt { .. }
+                | CreateError::Builtin(BuiltinError::NotBuilt(..))
+        );
+        let Some(fallback) = fallback.as_ref().filter(|_| is_unbuilt) else {
+            return Err(missing);
+        };
+        let session = &record.id;
+        tracing::info!(%session, %fallback, reason = %missing, "a machine of another template is made");
+        let sandbox = self.make_of(principal, record, fallback).await?;
+        let note = Some(format!(
+            "it is of the template '{fallback}', because {missing}"
+        ));
+        Ok(Made { sandbox, note })
+    }
+
+    /// Begins the build of a template that the operator has chosen for sessions, whoever uses them.
+    async fn build(&self, name: &TemplateName) -> CreateError {
+        let installation = Principal::installation();
+        let begun = self.parts.builds.build_builtin(&installation, name, false);
+        match begun.await {
+            Ok(build) => CreateError::BeingBuilt {
+                template: name.clone(),
+                build: format!("{}/{}", build.template, build.id),
+            },
+            Err(error) => error.into(),
+        }
+    }
+
+    async fn make_of(
+        &self,
+        principal: &Principal,
+        record: &SessionRecord,
+        template: &TemplateKey,
+    ) -> Result<SandboxId, CreateError> {
+        let sandboxes = &self.parts.sandboxes;
+        let wanted = request(record, template);
+        let created = match sandboxes.create(principal, wanted.clone(), None).await {
+            // No sandbox may live as long as the session would keep it.
+            Err(CreateError::TimeoutTooLong(limit)) => {
+                let timeout = limit.most;
+                let wanted = SandboxRequest { timeout, ..wanted };
+                sandboxes.create(principal, wanted, None).await?
+            }
+            created => created?,
+        };
+        Ok(created.record.id.clone())
+    }
+
+    /// What a machine calls its system; none when it does not say.
+    pub(super) async fn system(
+        &self,
+        permit: &SandboxPermit,
+        note: Option<&str>,
+    ) -> Option<String> {
+        let client = self.parts.access.open(permit, None).await.ok()?;
+        let mut file = client.read_file(OS_RELEASE.to_owned()).await.ok()?.contents;
+        let mut text = Vec::new();
+        while let Some(Ok(bytes)) = file.next().await {
+            text.extend_from_slice(&bytes);
+            if text.len() >= OS_RELEASE_MAX {
+                break;
+            }
+        }
+        text.truncate(OS_RELEASE_MAX);
+        Some(described(&String::from_utf8_lossy(&text), note))
+    }
+}
