@@ -30,6 +30,7 @@ use self::observe::Telemetry;
 use self::pools::Pools;
 use self::sandboxes::Sandboxes;
 use self::sessions::Sessions;
+use self::sessions::preview::Previews;
 use self::snapshots::Snapshots;
 use self::templates::Templates;
 use crate::clock::Clock;
@@ -59,6 +60,8 @@ pub struct Ports {
     pub teams: Arc<dyn Teams>,
     /// Sessions.
     pub sessions: Arc<dyn Sessions>,
+    /// Their previews.
+    pub previews: Arc<dyn Previews>,
     /// Logs, metrics, events and use.
     pub telemetry: Arc<dyn Telemetry>,
     /// Images.

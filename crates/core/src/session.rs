@@ -6,6 +6,7 @@
 pub mod life;
 pub mod machine;
 pub mod merge;
+pub mod preview;
 
 pub use shoal_session_files::{interrupted, path, returning};
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use self::life::Life;
 use self::machine::MachineType;
+use self::preview::{PreviewHash, Wakes};
 use crate::auth::{Principal, TeamSlug};
 use crate::clock::Timestamp;
 use crate::id::{InvalidId, KeyId, SandboxId, TeamId, base36};
@@ -138,6 +140,12 @@ pub struct SessionRecord {
     pub sandbox: Option<SandboxId>,
     /// When it was made.
     pub created_at: Timestamp,
+    /// The hash of its preview, for its whole life. A session of a former version gets one when it is opened.
+    #[serde(default)]
+    pub preview: Option<PreviewHash>,
+    /// Whether, and how often, requests to its preview start its machine.
+    #[serde(default)]
+    pub wakes: Wakes,
 }
 
 impl SessionRecord {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use shoal_core::ports::Ports;
 use shoal_core::ports::sessions::NoSessions;
+use shoal_core::ports::sessions::preview::NoPreviews;
 
 use crate::engine::Engine;
 
@@ -34,6 +35,7 @@ impl Engine {
             teams: engine.clone(),
             // They stand on these ports, so whoever serves them puts them in.
             sessions: Arc::new(NoSessions),
+            previews: Arc::new(NoPreviews),
             telemetry: engine.clone(),
             images: engine.clone(),
             clock: engine.shared.clock.clone(),

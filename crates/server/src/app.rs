@@ -10,6 +10,7 @@ use shoal_core::driver::{Driver, Isolation};
 use shoal_core::ports::Ports;
 use shoal_core::resources::Mib;
 use shoal_core::routes::RouteTable;
+use shoal_core::session::preview::PreviewDomain;
 use shoal_core::store::SessionStore;
 use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
@@ -27,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::announce;
 use crate::api_key::{self, FirstKey};
-use crate::audit::{Audit, AuditedRoutes};
+use crate::audit::{Audit, AuditedPreviews, AuditedRoutes};
 use crate::builtin;
 use crate::config::Config;
 use crate::descriptors::{self, Shares};
@@ -125,7 +126,7 @@ async fn serve(
     let stopping = CancellationToken::new();
     let routes = Arc::new(engine.routes());
     let mut tasks = Tasks::default();
-    let ports = with_sessions(engine.ports(), store, &mut tasks).await?;
+    let ports = with_sessions(config, engine.ports(), store, &mut tasks).await?;
     let dispatch = dispatch(config, ports, routes, &shares, &audit, &stopping);
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
@@ -167,6 +168,7 @@ fn cannot_continue(early: anyhow::Error) -> anyhow::Error {
 
 /// The ports, with sessions that stand on them.
 async fn with_sessions(
+    config: &Config,
     ports: Ports,
     store: Arc<dyn SessionStore>,
     tasks: &mut Tasks,
@@ -176,11 +178,13 @@ async fn with_sessions(
         access: ports.access.clone(),
         store,
         clock: ports.clock.clone(),
+        previews: PreviewDomain::of(config.domain.as_deref()),
     })
     .await?;
     tasks.spawn("sessions", sessions.clone().end_unused());
     Ok(Ports {
-        sessions: Arc::new(sessions),
+        sessions: Arc::new(sessions.clone()),
+        previews: Arc::new(sessions),
         ..ports
     })
 }
@@ -203,6 +207,8 @@ pub(crate) fn dispatch(
         },
         Arc::new(AuditedRoutes::new(routes, audit.log())),
     );
+    let previews = AuditedPreviews::new(ports.previews.clone(), audit.log());
+    let gateway = gateway.with_previews(Arc::new(previews));
     let api_config = api_config(config, shares.calls, audit.log());
     let api = shoal_api::router(ports, api_config);
     Dispatch::new(gateway, api, audit.log(), stopping.clone())

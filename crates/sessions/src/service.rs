@@ -3,6 +3,7 @@
 mod live;
 mod machine;
 mod ports;
+mod preview;
 mod reset;
 #[cfg(test)]
 mod tests;
@@ -21,11 +22,13 @@ use shoal_core::ports::sandboxes::Sandboxes;
 use shoal_core::ports::sessions::{NewSession, SessionChange, SessionError, SessionView};
 use shoal_core::session::life::Life;
 use shoal_core::session::machine::MachineType;
+use shoal_core::session::preview::{PreviewDomain, Wakes};
 use shoal_core::session::{SessionId, SessionRecord};
-use shoal_core::store::{SessionStore, StoreError};
+use shoal_core::store::SessionStore;
 use tokio::sync::Notify;
 
 use self::live::Live;
+use self::preview::{Lookup, Published};
 
 /// The most sessions of a team.
 const SESSIONS_MAX: usize = 10_000;
@@ -50,6 +53,8 @@ pub struct SessionParts {
     pub store: Arc<dyn SessionStore>,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// The domain of their previews.
+    pub previews: PreviewDomain,
 }
 
 /// The sessions of an installation. Cheap to clone.
@@ -59,6 +64,7 @@ pub struct SessionService(Arc<Service>);
 struct Service {
     parts: SessionParts,
     sessions: RwLock<BTreeMap<SessionId, Arc<Live>>>,
+    previews: Lookup,
     /// A deadline may have moved.
     moved: Notify,
 }
@@ -67,15 +73,22 @@ impl SessionService {
     /// Opens the stored sessions. Their machines are looked for when they are used, or end.
     ///
     /// # Errors
-    /// When the store cannot be read.
-    pub async fn open(parts: SessionParts) -> Result<Self, StoreError> {
-        let stored = parts.store.sessions().await?;
-        let live = |record: SessionRecord| (record.id.clone(), Arc::new(Live::new(record)));
-        Ok(Self(Arc::new(Service {
-            sessions: RwLock::new(stored.into_iter().map(live).collect()),
+    /// When the store cannot be read, or a session of a former version gets no preview.
+    pub async fn open(parts: SessionParts) -> Result<Self, SessionError> {
+        let service = Service {
+            sessions: RwLock::default(),
+            previews: Lookup::default(),
             moved: Notify::new(),
             parts,
-        })))
+        };
+        for mut record in service.parts.store.sessions().await? {
+            let (published, is_new) = Published::of(&mut record, &service.parts.previews)?;
+            if is_new {
+                service.parts.store.put_session(&record).await?;
+            }
+            service.add(Live::new(record, published));
+        }
+        Ok(Self(Arc::new(service)))
     }
 
     /// Ends the machines of sessions that nobody uses, when their time comes. Never returns.
@@ -118,6 +131,13 @@ impl Service {
         self.sessions.read().values().cloned().collect()
     }
 
+    fn add(&self, live: Live) -> Arc<Live> {
+        let live = Arc::new(live);
+        self.previews.add(&live);
+        self.sessions.write().insert(live.record().id, live.clone());
+        live
+    }
+
     /// The session with this id, if it is of the caller's team.
     fn find(&self, principal: &Principal, id: &str) -> Result<Arc<Live>, SessionError> {
         let parsed = id.parse::<SessionId>().ok();
@@ -140,7 +160,7 @@ impl Service {
             return Err(SessionError::TooMany(SESSIONS_MAX));
         }
         let now = self.now();
-        let record = SessionRecord {
+        let mut record = SessionRecord {
             id: SessionId::from_entropy(random()?),
             team: principal.team,
             slug: principal.slug.clone(),
@@ -153,12 +173,15 @@ impl Service {
             },
             sandbox: None,
             created_at: now,
+            preview: None,
+            wakes: Wakes {
+                allowed: new.wake_on_request,
+                ..Wakes::default()
+            },
         };
+        let (published, _) = Published::of(&mut record, &self.parts.previews)?;
         self.parts.store.put_session(&record).await?;
-        let live = Arc::new(Live::new(record));
-        let id = live.record().id;
-        self.sessions.write().insert(id, live.clone());
-        Ok(live.view())
+        Ok(self.add(Live::new(record, published)).view())
     }
 
     fn list(&self, principal: &Principal) -> Vec<SessionView> {
@@ -186,6 +209,9 @@ impl Service {
             if let Some(persist) = change.persist {
                 record.life.persist = persist;
             }
+            if let Some(allowed) = change.wake_on_request {
+                record.wakes.allowed = allowed;
+            }
         };
         live.update(&*self.parts.store, changed).await?;
         // Its machine may get more time now. One that has just ended needs none.
@@ -200,6 +226,7 @@ impl Service {
         let id = live.record().id;
         self.parts.store.delete_session(&id).await?;
         self.sessions.write().remove(&id);
+        self.previews.remove(live);
         Ok(())
     }
 }

@@ -17,6 +17,7 @@ use shoal_core::ports::inside::{SandboxAccess, SandboxClient};
 use shoal_core::ports::list::{ListFilter, Page};
 use shoal_core::ports::sandboxes::{Connected, Resize, SandboxError, Sandboxes, TimeoutTooLong};
 use shoal_core::ports::sessions::NoSessions;
+use shoal_core::ports::sessions::preview::NoPreviews;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::Contents;
 use shoal_core::store::StoreError;
@@ -62,6 +63,7 @@ impl Memory {
             pools: unused.clone(),
             teams: unused.clone(),
             sessions: Arc::new(NoSessions),
+            previews: Arc::new(NoPreviews),
             telemetry: unused.clone(),
             images: unused.clone(),
             installation: unused,

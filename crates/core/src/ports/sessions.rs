@@ -1,5 +1,7 @@
 //! Sessions, their machines and their terminal windows.
 
+pub mod preview;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -74,6 +76,8 @@ pub struct NewSession {
     pub machine: MachineParameters,
     /// Whether its machine is kept for a day instead of an hour.
     pub persist: bool,
+    /// Whether requests to its preview start its machine.
+    pub wake_on_request: bool,
 }
 
 /// Changes of a session; absent values stay.
@@ -83,6 +87,8 @@ pub struct SessionChange {
     pub metadata: Option<BTreeMap<String, String>>,
     /// Whether its machine is kept for a day instead of an hour.
     pub persist: Option<bool>,
+    /// Whether requests to its preview start its machine.
+    pub wake_on_request: Option<bool>,
 }
 
 /// A session, and what its machine does.
@@ -94,6 +100,8 @@ pub struct SessionView {
     pub windows: Vec<WindowView>,
     /// When its machine ends unless it is used; none while a command runs, and without a machine.
     pub ends_at: Option<Timestamp>,
+    /// The host name of its preview.
+    pub public_hostname: String,
 }
 
 /// An open window.

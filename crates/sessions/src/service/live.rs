@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use shoal_core::clock::Timestamp;
+use shoal_core::ports::sessions::preview::Preview;
 use shoal_core::ports::sessions::{ResetQuestion, SessionView, WindowView};
 use shoal_core::session::{SessionRecord, WindowName};
 use shoal_core::store::{SessionStore, StoreError};
 
+use super::preview::Published;
 use crate::window::Window;
 
 /// A session in memory.
@@ -26,10 +28,11 @@ pub(super) struct Live {
     /// The question of a reset that waits for its confirmation.
     pub(super) question: Mutex<Option<ResetQuestion>>,
     deleting: AtomicBool,
+    pub(super) published: Published,
 }
 
 impl Live {
-    pub(super) fn new(record: SessionRecord) -> Self {
+    pub(super) fn new(record: SessionRecord, published: Published) -> Self {
         Self {
             record: Mutex::new(record),
             storing: tokio::sync::Mutex::default(),
@@ -38,11 +41,20 @@ impl Live {
             running: AtomicUsize::new(0),
             question: Mutex::default(),
             deleting: AtomicBool::new(false),
+            published,
         }
     }
 
     pub(super) fn record(&self) -> SessionRecord {
         self.record.lock().clone()
+    }
+
+    pub(super) fn preview(&self) -> Preview {
+        let record = self.record.lock();
+        Preview {
+            machine: record.sandbox.clone(),
+            wakes: record.wakes.allowed,
+        }
     }
 
     /// Changes the record, and stores it first.
@@ -64,6 +76,7 @@ impl Live {
             record: self.record(),
             windows: self.windows(),
             ends_at: self.deadline(),
+            public_hostname: self.published.hostname.clone(),
         }
     }
 

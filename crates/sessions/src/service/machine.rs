@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use super::Service;
 use super::live::Live;
+use super::preview::PUBLIC_HOSTNAME;
 use crate::window::{Place, Window};
 
 /// The label of a session's machine: the id of the session.
@@ -81,6 +82,8 @@ fn request(record: &SessionRecord) -> SandboxRequest {
     request.timeout = record.life.idle() + SLACK;
     request.on_timeout = OnTimeout::Kill;
     request.metadata = BTreeMap::from([(LABEL.to_owned(), record.id.to_string())]);
+    // Only the preview leads to a port.
+    request.network.allow_public_traffic = Some(false);
     request
 }
 
@@ -163,7 +166,7 @@ impl Service {
         let place = Place {
             client,
             clock: self.parts.clock.clone(),
-            env: BTreeMap::new(),
+            env: BTreeMap::from([(PUBLIC_HOSTNAME.to_owned(), live.published.hostname.clone())]),
         };
         let window = Window::open(name.clone(), place).await?;
         live.opened(name.clone(), window.clone());
@@ -219,12 +222,14 @@ impl Service {
             created => created?,
         };
         let id = created.record.id.clone();
+        self.previews.machine_begins(id.clone());
         let now = self.now();
         let started = |record: &mut SessionRecord| {
             record.sandbox = Some(id.clone());
             record.life.last_execution = now;
         };
         live.update(&*self.parts.store, started).await?;
+        self.previews.machine_ended(record.sandbox.as_ref());
         self.moved.notify_waiters();
         let (permit, _) = sandboxes.authorize(&principal, &id).await?;
         Ok(permit)
@@ -281,8 +286,10 @@ impl Service {
             },
             None => false,
         };
+        let former = live.record().sandbox;
         live.update(&*self.parts.store, |record| record.sandbox = None)
             .await?;
+        self.previews.machine_ended(former.as_ref());
         Ok(ended)
     }
 }

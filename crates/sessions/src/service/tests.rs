@@ -1,6 +1,7 @@
 //! The life of machines, with a clock that stands until it is set.
 
 mod machines;
+mod preview;
 
 use shoal_core::auth::TeamSlug;
 use shoal_core::id::{KeyId, TeamId};
@@ -30,6 +31,7 @@ impl Fixture {
             access: machines.clone(),
             store: machines.clone(),
             clock: clock.clone(),
+            previews: PreviewDomain::of(Some("test.example")),
         });
         let service = service.await.unwrap();
         tokio::spawn(service.clone().end_unused());
