@@ -115,6 +115,9 @@ NATIVE_OWN = [
 NATIVE_BY_SESSION = [
     ("GET", "/sessions/{id}", None), ("PATCH", "/sessions/{id}", {"persist": True}), ("DELETE", "/sessions/{id}", None),
     ("POST", "/sessions/{id}/exec", {"command": "id"}), ("POST", "/sessions/{id}/reset", {}),
+    ("GET", "/sessions/{id}/files", None), ("DELETE", "/sessions/{id}/files?path=a", None),
+    ("GET", "/sessions/{id}/files/content?path=a", None), ("PUT", "/sessions/{id}/files/content?path=a", {}),
+    ("POST", "/sessions/{id}/files/move", {"from": "a", "to": "b"}), ("GET", "/sessions/{id}/sync", None),
     ("POST", "/sessions/{id}/windows/{window}/cancel", None), ("GET", "/sessions/{id}/windows/{window}/ws", None),
     ("GET", "/sessions/{id}/secrets", None), ("PUT", "/sessions/{id}/secrets/{secret}", {"value": "x"}),
     ("DELETE", "/sessions/{id}/secrets/{secret}", None), ("POST", "/sessions/{id}/secrets/{secret}/activate", None),

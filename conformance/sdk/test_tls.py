@@ -141,6 +141,24 @@ def test_the_certificate_is_for_the_api_and_for_sandboxes(secure, said):
             assert answer.status_code in (204, 502), name
 
 
+def test_the_certificate_is_for_previews_of_sessions_too(secure, said):
+    with loopback(said, secure) as client:
+        key = {"X-API-Key": secure.key, "Host": f"api.e2b.localhost:{secure.port}"}
+        made = client.post("/api/v1/sessions", headers=key, json={}, extensions={"sni_hostname": "api.e2b.localhost"})
+        session = made.json()["data"]
+        host = session["publicHostname"]
+        assert host.endswith(".preview.e2b.localhost")
+        assert session["previewUrl"] == f"https://{host}:{secure.port}"
+        for name, status in ((host, 503), (f"{'z' * 20}.preview.e2b.localhost", 404)):
+            answer = client.get("/", headers={"Host": name}, extensions={"sni_hostname": name})
+            assert answer.status_code == status, (name, answer.text)
+    # HTTP/2 has no `Host`.
+    context = ssl.create_default_context(cafile=said["SSL_CERT_FILE"])
+    with httpx.Client(verify=context, http2=True, base_url=secure.url, timeout=60) as client:
+        answer = client.get("/", headers={"Host": f"{host}:{secure.port}"}, extensions={"sni_hostname": host})
+        assert (answer.http_version, answer.status_code) == ("HTTP/2", 503)
+
+
 class Http2:
     """One connection like a browser's: TLS, HTTP/2, and its events."""
 

@@ -15,6 +15,7 @@ use std::path::Path;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use shoal_cli::dockerfile::{Options, parse, plan};
 use shoal_core::image::ImageName;
+use shoal_core::session::preview::{PreviewDomain, PreviewName};
 use shoal_images::unpack::{Limits, unpack_bytes};
 use shoal_oci::export::receive_bytes;
 
@@ -42,7 +43,7 @@ pub const TARGETS: &[(&str, Target)] = &[
 /// Which sandbox a request is for: lines of `name: value`, the first one the request's target.
 ///
 /// A sandbox that is found has a port above zero, and is found again under the name it was found
-/// by. An API host never names one by accident.
+/// by. An API host never names one by accident. The same holds of previews.
 pub fn host(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let uri = lines.next().and_then(|line| Uri::try_from(line).ok());
@@ -58,6 +59,7 @@ pub fn host(data: &[u8]) {
         }
     }
     for domain in [None, Some("e2b.localhost")] {
+        preview(&headers, &uri, domain);
         let Ok(Some(target)) = shoal_gateway::find_target(&headers, &uri, domain) else {
             continue;
         };
@@ -68,6 +70,21 @@ pub fn host(data: &[u8]) {
         let found = shoal_gateway::find_target(&again, &Uri::default(), domain);
         assert_eq!(found, Ok(Some(target)));
     }
+}
+
+/// A preview that is found is found again under the name that is made of it, and is no sandbox.
+fn preview(headers: &HeaderMap, uri: &Uri, domain: Option<&str>) {
+    let previews = PreviewDomain::of(domain);
+    let found = shoal_gateway::find_preview(headers, uri, &previews);
+    let Some(PreviewName::Hash(hash)) = found else {
+        return;
+    };
+    let name = previews.host(&hash);
+    assert_eq!(previews.find(&name), Some(PreviewName::Hash(hash)));
+    let mut again = HeaderMap::new();
+    again.insert(http::header::HOST, name.parse().unwrap());
+    let target = shoal_gateway::find_target(&again, &Uri::default(), None);
+    assert_eq!(target, Ok(None));
 }
 
 /// A Dockerfile: whatever is said of it, and whatever comes of it, is of a line that it has; a stage

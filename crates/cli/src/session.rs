@@ -46,7 +46,9 @@ enum Subcommands {
     /// Cancel the command of a window.
     Cancel(WindowArgs),
     /// Keep the machine for a day after its last command, or for an hour again.
-    Persist(PersistArgs),
+    Persist(SwitchArgs),
+    /// Let requests to the preview start the machine, or not.
+    WakeOnRequest(SwitchArgs),
     /// End the machine. The session stays.
     Reset(ResetArgs),
     /// Secrets: variables of the windows, whose values nobody is told.
@@ -68,6 +70,9 @@ struct CreateArgs {
     /// Keep its machine for a day after its last command, instead of an hour.
     #[arg(long)]
     persist: bool,
+    /// Let requests to its preview start its machine.
+    #[arg(long)]
+    wake_on_request: bool,
     /// A label.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse::pair)]
     metadata: Vec<(String, String)>,
@@ -101,10 +106,10 @@ struct WindowArgs {
 }
 
 #[derive(Debug, Args)]
-struct PersistArgs {
+struct SwitchArgs {
     /// The id of the session.
     id: String,
-    /// Whether to keep it for a day.
+    /// Whether to do so.
     #[arg(value_parser = ["on", "off"])]
     state: String,
 }
@@ -135,6 +140,7 @@ pub(crate) async fn run(args: SessionArgs) -> Result<u8, Failure> {
         Subcommands::Exec(args) => return exec(&server, args, json).await,
         Subcommands::Cancel(args) => cancel(&server, &args.id, &args.window).await?,
         Subcommands::Persist(args) => persist(&server, &args).await?,
+        Subcommands::WakeOnRequest(args) => wake_on_request(&server, &args).await?,
         Subcommands::Reset(args) => reset(&server, &args).await?,
         Subcommands::Secret(args) => secret::run(&server, args, json).await?,
         Subcommands::Memory(args) => memory::run(&server, args, json).await?,
@@ -156,6 +162,7 @@ async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(),
             ..SessionMachine::default()
         },
         persist: args.persist,
+        wake_on_request: args.wake_on_request,
     };
     let made: Session = server.native(Method::POST, "/sessions", Some(&new)).await?;
     if json {
@@ -204,6 +211,8 @@ async fn info(server: &Connection, id: &str, json: bool) -> Result<(), Failure> 
         ),
         ("ends", session.ends_at.unwrap_or_default()),
         ("persist", session.persist.to_string()),
+        ("preview", session.preview_url),
+        ("wakes", session.wake_on_request.to_string()),
         ("created", session.created_at),
         ("last used", session.last_execution),
     ])?;
@@ -283,14 +292,25 @@ async fn cancel(server: &Connection, id: &str, window: &str) -> Result<(), Failu
     server.native_post(&path).await
 }
 
-async fn persist(server: &Connection, args: &PersistArgs) -> Result<(), Failure> {
-    let change = ChangeSession {
+async fn persist(server: &Connection, args: &SwitchArgs) -> Result<(), Failure> {
+    let change_to = ChangeSession {
         persist: Some(args.state == "on"),
-        metadata: None,
+        ..ChangeSession::default()
     };
-    let changed: Result<Session, Failure> = server
-        .native(Method::PATCH, &path(&args.id), Some(&change))
-        .await;
+    change(server, &args.id, &change_to).await
+}
+
+async fn wake_on_request(server: &Connection, args: &SwitchArgs) -> Result<(), Failure> {
+    let change_to = ChangeSession {
+        wake_on_request: Some(args.state == "on"),
+        ..ChangeSession::default()
+    };
+    change(server, &args.id, &change_to).await
+}
+
+async fn change(server: &Connection, id: &str, change: &ChangeSession) -> Result<(), Failure> {
+    let changed: Result<Session, Failure> =
+        server.native(Method::PATCH, &path(id), Some(change)).await;
     changed.map(drop)
 }
 

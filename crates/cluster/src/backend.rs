@@ -15,6 +15,7 @@ use shoal_core::ports::Ports;
 use shoal_core::ports::access::KeyError;
 use shoal_core::ports::installation::InstallationLimits;
 use shoal_core::ports::sessions::NoSessions;
+use shoal_core::ports::sessions::preview::NoPreviews;
 use shoal_core::routes::RouteTable;
 use shoal_crds::kruise::{Sandbox, SandboxSet};
 use shoal_tasks::Tasks;
@@ -273,6 +274,7 @@ fn assemble(
         session_secrets: Arc::new(NoSessions),
         session_memories: Arc::new(NoSessions),
         session_files: Arc::new(NoSessions),
+        previews: Arc::new(NoPreviews),
         telemetry: Arc::new(Telemetry(sandboxes)),
         images: elsewhere,
         installation: Arc::new(installation),

@@ -10,7 +10,7 @@ use uuid::Uuid;
 const BASE36: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// Digits after the leading `i` of a generated sandbox id, and of a template id.
-const ID_DIGITS: usize = 20;
+pub(crate) const ID_DIGITS: usize = 20;
 
 /// The longest accepted sandbox id. A host label has at most 63 octets and carries `{port}-` before
 /// the id, so 56 leaves room for the longest port.

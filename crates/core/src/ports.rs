@@ -32,6 +32,7 @@ use self::sandboxes::Sandboxes;
 use self::sessions::Sessions;
 use self::sessions::files::SessionFiles;
 use self::sessions::memories::SessionMemories;
+use self::sessions::preview::Previews;
 use self::sessions::secrets::SessionSecrets;
 use self::snapshots::Snapshots;
 use self::templates::Templates;
@@ -68,6 +69,8 @@ pub struct Ports {
     pub session_memories: Arc<dyn SessionMemories>,
     /// The files of sessions.
     pub session_files: Arc<dyn SessionFiles>,
+    /// Their previews.
+    pub previews: Arc<dyn Previews>,
     /// Logs, metrics, events and use.
     pub telemetry: Arc<dyn Telemetry>,
     /// Images.

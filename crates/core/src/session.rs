@@ -8,6 +8,7 @@ pub mod life;
 pub mod machine;
 pub mod memory;
 pub mod merge;
+pub mod preview;
 pub mod secret;
 pub mod system;
 
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use self::life::Life;
 use self::machine::MachineType;
+use self::preview::{PreviewHash, Wakes};
 use crate::auth::{Principal, TeamSlug};
 use crate::clock::Timestamp;
 use crate::id::{InvalidId, KeyId, SandboxId, TeamId, base36};
@@ -148,6 +150,12 @@ pub struct SessionRecord {
     pub system: Option<String>,
     /// When it was made.
     pub created_at: Timestamp,
+    /// The hash of its preview, for its whole life. A session of a former version gets one when it is opened.
+    #[serde(default)]
+    pub preview: Option<PreviewHash>,
+    /// Whether, and how often, requests to its preview start its machine.
+    #[serde(default)]
+    pub wakes: Wakes,
 }
 
 impl SessionRecord {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use shoal_core::ports::Ports;
 use shoal_core::ports::sessions::NoSessions;
+use shoal_core::ports::sessions::preview::NoPreviews;
 
 use crate::engine::Engine;
 
@@ -37,6 +38,7 @@ impl Engine {
             session_secrets: Arc::new(NoSessions),
             session_memories: Arc::new(NoSessions),
             session_files: Arc::new(NoSessions),
+            previews: Arc::new(NoPreviews),
             telemetry: engine.clone(),
             images: engine.clone(),
             clock: engine.shared.clock.clone(),

@@ -2,12 +2,15 @@
 //!
 //! The texts are E2B's: SDKs and tests compare them.
 
+mod preview;
+
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 use shoal_core::state::FailReason;
 
+pub(crate) use self::preview::Unreached;
 use crate::target::{InvalidTarget, Target};
 
 /// Why a request does not reach a server in a sandbox.
@@ -39,6 +42,8 @@ pub(crate) enum Refusal {
     QuotaExceeded,
     /// An internal route of the daemon, with the requested path.
     Internal(String),
+    /// The machine of a session, whose ports are closed but for its preview.
+    OnlyPreview,
     /// A `CONNECT` that does not open a WebSocket.
     Connect,
     /// The sandbox's connection limit, which is reached.
@@ -64,7 +69,9 @@ impl Refusal {
                 StatusCode::BAD_GATEWAY
             }
             Self::Busy => StatusCode::CONFLICT,
-            Self::TokenMissing | Self::TokenInvalid | Self::MayNotWake => StatusCode::FORBIDDEN,
+            Self::TokenMissing | Self::TokenInvalid | Self::MayNotWake | Self::OnlyPreview => {
+                StatusCode::FORBIDDEN
+            }
             Self::Unproven => StatusCode::UNAUTHORIZED,
             Self::Unknown | Self::Exhausted | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::NOT_FOUND,
@@ -104,6 +111,11 @@ impl Refusal {
                     .to_owned()
             }
             Self::Internal(_) => "Not found".to_owned(),
+            Self::OnlyPreview => {
+                "The sandbox is the machine of a session: of its ports, only 8080 \
+                                  can be reached, by the URL of the session's preview"
+                    .to_owned()
+            }
             Self::Connect => "CONNECT is only supported for WebSockets over HTTP/2".to_owned(),
             Self::TooMany(limit) => {
                 format!("The sandbox has reached its limit of {limit} connections at once")
@@ -195,14 +207,19 @@ impl Refusal {
             ),
             _ => return None,
         };
-        Some(format!(
-            "<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
-             <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:40em;margin:15vh auto;\
-             padding:0 1em;color:#1c2b33}}h1{{font-size:1.4em}}code{{background:#eef2f4;\
-             padding:.1em .3em;border-radius:3px}}</style></head>\
-             <body><h1>{title}</h1><p>{text}</p></body></html>"
-        ))
+        Some(html(title, &text))
     }
+}
+
+/// A page for people.
+fn html(title: &str, text: &str) -> String {
+    format!(
+        "<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
+         <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:40em;margin:15vh auto;\
+         padding:0 1em;color:#1c2b33}}h1{{font-size:1.4em}}code{{background:#eef2f4;\
+         padding:.1em .3em;border-radius:3px}}</style></head>\
+         <body><h1>{title}</h1><p>{text}</p></body></html>"
+    )
 }
 
 /// Whether the client is a browser that does not request data.

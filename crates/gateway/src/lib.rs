@@ -12,6 +12,7 @@ mod kruise_path;
 mod limit;
 mod path_route;
 mod places;
+mod preview;
 mod proxy;
 mod signed;
 mod target;
@@ -20,5 +21,6 @@ mod upstream;
 
 pub use kruise_path::KruisePath;
 pub use path_route::PathRoute;
+pub use preview::find as find_preview;
 pub use proxy::{Client, Gateway, GatewayBody, GatewayConfig, OwnAnswer};
 pub use target::{InvalidTarget, Target, find as find_target};

@@ -3,6 +3,7 @@
 mod enter;
 mod exchange;
 mod metrics;
+mod preview;
 mod send;
 mod span;
 mod tokens;
@@ -15,18 +16,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::BodyExt;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
 use shoal_core::id::ExecutionId;
+use shoal_core::ports::sessions::preview::{NoPreviews, Previews};
 use shoal_core::routes::{Lookup, NotResumed, Route, RouteTable, WakeAuth};
+use shoal_core::session::preview::PreviewDomain;
 use shoal_core::template::RuntimeName;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use self::exchange::{give_back, prepare};
+use self::exchange::{answer_of, give_back, prepare};
 use self::metrics::count;
 use self::send::send;
 use self::span::span_of;
@@ -83,10 +85,12 @@ pub struct Client {
 #[derive(Clone)]
 pub struct Gateway {
     shared: Arc<Shared>,
+    previews: Arc<dyn Previews>,
 }
 
 struct Shared {
     config: GatewayConfig,
+    preview_domain: PreviewDomain,
     routes: Arc<dyn RouteTable>,
     upstreams: Mutex<HashMap<ExecutionId, Arc<Upstream>>>,
     connections: Connections,
@@ -107,6 +111,7 @@ impl Gateway {
         let connections = Connections::new(config.connections);
         let places = Arc::new(Places::new(config.upstreams));
         let shared = Shared {
+            preview_domain: PreviewDomain::of(config.domain.as_deref()),
             config,
             routes,
             upstreams: Mutex::default(),
@@ -115,6 +120,7 @@ impl Gateway {
         };
         Self {
             shared: Arc::new(shared),
+            previews: Arc::new(NoPreviews),
         }
     }
 
@@ -237,8 +243,13 @@ impl Gateway {
         if target.port == ENVD_PORT && is_internal_route(path) {
             return Err(Refusal::Internal(path.to_owned()));
         }
+        self.check_machine(target, authenticated)?;
         let route = match self.shared.routes.lookup(&target.sandbox) {
             Lookup::Running(route) => route,
+            // Its session wakes it.
+            Lookup::Resumable(_) if authenticated == AuthenticatedBy::Preview => {
+                return Err(Refusal::Paused);
+            }
             Lookup::Resumable(auth) => self.wake(&auth, target, headers, authenticated).await?,
             Lookup::Paused => return Err(Refusal::Paused),
             Lookup::Busy => return Err(Refusal::Busy),
@@ -373,21 +384,6 @@ impl Gateway {
         });
         upstream
     }
-}
-
-fn empty() -> GatewayBody {
-    http_body_util::Full::new(Bytes::new())
-        .map_err(|never| match never {})
-        .boxed_unsync()
-}
-
-fn answer_of(mut response: Response<Bytes>) -> Response<GatewayBody> {
-    response.extensions_mut().insert(OwnAnswer);
-    response.map(|body| {
-        http_body_util::Full::new(body)
-            .map_err(|never| match never {})
-            .boxed_unsync()
-    })
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub fn find(
 }
 
 /// The requested host without its port. HTTP/2 has it in the URI.
-fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> &'a str {
+pub(crate) fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> &'a str {
     let named = headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = named.or_else(|| uri.host()).unwrap_or_default();
     match host.rsplit_once(':') {

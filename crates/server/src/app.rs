@@ -11,6 +11,7 @@ use shoal_core::driver::{Driver, Isolation};
 use shoal_core::ports::Ports;
 use shoal_core::resources::Mib;
 use shoal_core::routes::RouteTable;
+use shoal_core::session::preview::PreviewDomain;
 use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
 };
@@ -27,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::announce;
 use crate::api_key::{self, FirstKey};
-use crate::audit::{Audit, AuditedRoutes};
+use crate::audit::{Audit, AuditedPreviews, AuditedRoutes};
 use crate::builtin;
 use crate::config::Config;
 use crate::descriptors::{self, Shares};
@@ -193,6 +194,7 @@ async fn with_sessions(
         builds: ports.builds.clone(),
         templates: config.templates.sessions.clone(),
         clock: ports.clock.clone(),
+        previews: PreviewDomain::of(config.domain.as_deref()),
     })
     .await?;
     tasks.spawn("sessions", sessions.clone().end_unused());
@@ -202,7 +204,8 @@ async fn with_sessions(
         sessions: sessions.clone(),
         session_files: sessions.clone(),
         session_secrets: sessions.clone(),
-        session_memories: sessions,
+        session_memories: sessions.clone(),
+        previews: sessions,
         ..ports
     })
 }
@@ -225,6 +228,8 @@ pub(crate) fn dispatch(
         },
         Arc::new(AuditedRoutes::new(routes, audit.log())),
     );
+    let previews = AuditedPreviews::new(ports.previews.clone(), audit.log());
+    let gateway = gateway.with_previews(Arc::new(previews));
     let api_config = api_config(config, shares.calls, audit.log());
     let api = shoal_api::router(ports, api_config);
     Dispatch::new(gateway, api, audit.log(), stopping.clone())

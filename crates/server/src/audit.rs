@@ -5,6 +5,7 @@
 //! busy team rotates away only its own events. Events of strangers and of traffic are rate limited.
 
 mod files;
+mod previews;
 mod routes;
 
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ use shoal_engine::SystemClock;
 use shoal_gateway::OwnAnswer;
 
 use self::files::Files;
+pub(crate) use self::previews::AuditedPreviews;
 pub(crate) use self::routes::AuditedRoutes;
 use crate::config::Config;
 

@@ -17,8 +17,11 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 use rustls::ServerConfig;
+use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::ParsedCertificate;
+use shoal_core::session::preview::PreviewDomain;
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::Tls;
@@ -74,7 +77,8 @@ fn make(directory: &Path, domain: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     let fresh = age
         .and_then(|at| at.elapsed().ok())
         .is_some_and(|age| age < OLDEST);
-    if fresh && key.exists() {
+    let previews = PreviewDomain::of(Some(domain));
+    if fresh && key.exists() && covers(&certificate, &format!("any.{previews}")) {
         return Ok((certificate, key));
     }
     let issuer = authority(directory)?;
@@ -82,6 +86,7 @@ fn make(directory: &Path, domain: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     let names = [
         domain.to_owned(),
         format!("*.{domain}"),
+        format!("*.{previews}"),
         "localhost".to_owned(),
     ];
     let mut params = CertificateParams::new(names)?;
@@ -100,6 +105,21 @@ fn make(directory: &Path, domain: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     write(&key, &own_key.serialize_pem(), 0o600)?;
     write(&certificate, &signed.pem(), 0o644)?;
     Ok((certificate, key))
+}
+
+/// Whether a certificate is for this name. A former version made some without the names of previews.
+fn covers(certificate: &Path, name: &str) -> bool {
+    let Ok(der) = CertificateDer::from_pem_file(certificate) else {
+        return false;
+    };
+    let (parsed, name) = (
+        ParsedCertificate::try_from(&der),
+        ServerName::try_from(name),
+    );
+    match (parsed, name) {
+        (Ok(parsed), Ok(name)) => verify_server_name(&parsed, &name).is_ok(),
+        _ => false,
+    }
 }
 
 /// The authority of this installation, generated if it is missing.
@@ -159,7 +179,23 @@ mod tests {
         let first = fs::read(&authority).unwrap();
         load();
         assert_eq!(fs::read(&authority).unwrap(), first);
-        fs::remove_file(data.path().join("tls/e2b.localhost.pem")).unwrap();
+        let certificate = data.path().join("tls/e2b.localhost.pem");
+        for name in [
+            "e2b.localhost",
+            "8000-ia.e2b.localhost",
+            "h.preview.e2b.localhost",
+        ] {
+            assert!(covers(&certificate, name), "{name}");
+        }
+        assert!(!covers(&certificate, "a.b.e2b.localhost"));
+        // One without the names of previews is replaced.
+        let own_key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["*.e2b.localhost".to_owned()]).unwrap();
+        let former = params.self_signed(&own_key).unwrap().pem();
+        fs::write(&certificate, &former).unwrap();
+        load();
+        assert!(covers(&certificate, "h.preview.e2b.localhost"));
+        fs::remove_file(&certificate).unwrap();
         load();
         assert_eq!(
             fs::read(&authority).unwrap(),

@@ -5,6 +5,7 @@ mod live;
 mod machine;
 mod memories;
 mod ports;
+mod preview;
 mod reset;
 mod secrets;
 mod template;
@@ -26,14 +27,14 @@ use shoal_core::ports::sandboxes::Sandboxes;
 use shoal_core::ports::sessions::{NewSession, SessionChange, SessionError, SessionView};
 use shoal_core::session::life::Life;
 use shoal_core::session::machine::MachineType;
+use shoal_core::session::preview::{PreviewDomain, Wakes};
 use shoal_core::session::{SessionId, SessionRecord};
-use shoal_core::store::{
-    SessionFileStore, SessionMemoryStore, SessionSecretStore, SessionStore, StoreError,
-};
+use shoal_core::store::{SessionFileStore, SessionMemoryStore, SessionSecretStore, SessionStore};
 use tokio::sync::Notify;
 
 use self::live::Live;
 use self::machine::Keep;
+use self::preview::{Lookup, Published};
 pub use self::template::SessionTemplates;
 use crate::files::{Contents, FileParts, Files};
 use crate::seal::SealingKey;
@@ -75,6 +76,8 @@ pub struct SessionParts {
     pub contents: Contents,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// The domain of their previews.
+    pub previews: PreviewDomain,
 }
 
 /// The sessions of an installation. Cheap to clone.
@@ -84,6 +87,7 @@ pub struct SessionService(Arc<Service>);
 struct Service {
     parts: SessionParts,
     sessions: RwLock<BTreeMap<SessionId, Arc<Live>>>,
+    previews: Lookup,
     /// A deadline may have moved.
     moved: Notify,
 }
@@ -92,16 +96,22 @@ impl SessionService {
     /// Opens the stored sessions. Their machines are looked for when they are used, or end.
     ///
     /// # Errors
-    /// When the store cannot be read.
-    pub async fn open(parts: SessionParts) -> Result<Self, StoreError> {
-        let stored = parts.store.sessions().await?;
-        let live = |record: SessionRecord| (record.id.clone(), parts.live(record));
-        let sessions = RwLock::new(stored.into_iter().map(live).collect());
-        Ok(Self(Arc::new(Service {
-            sessions,
+    /// When the store cannot be read, or a session of a former version gets no preview.
+    pub async fn open(parts: SessionParts) -> Result<Self, SessionError> {
+        let service = Service {
+            sessions: RwLock::default(),
+            previews: Lookup::default(),
             moved: Notify::new(),
             parts,
-        })))
+        };
+        for mut record in service.parts.store.sessions().await? {
+            let (published, is_new) = Published::of(&mut record, &service.parts.previews)?;
+            if is_new {
+                service.parts.store.put_session(&record).await?;
+            }
+            service.add(service.parts.live(record, published));
+        }
+        Ok(Self(Arc::new(service)))
     }
 
     /// Ends the machines of sessions that nobody uses, when their time comes. Never returns.
@@ -138,14 +148,14 @@ impl SessionService {
 
 impl SessionParts {
     /// A session in memory.
-    fn live(&self, record: SessionRecord) -> Arc<Live> {
+    fn live(&self, record: SessionRecord, published: Published) -> Live {
         let parts = FileParts {
             rows: self.rows.clone(),
             contents: self.contents.clone(),
             clock: self.clock.clone(),
         };
         let files = Files::new(record.id.clone(), parts);
-        Arc::new(Live::new(record, Arc::new(files)))
+        Live::new(record, Arc::new(files), published)
     }
 }
 
@@ -156,6 +166,13 @@ impl Service {
 
     fn all(&self) -> Vec<Arc<Live>> {
         self.sessions.read().values().cloned().collect()
+    }
+
+    fn add(&self, live: Live) -> Arc<Live> {
+        let live = Arc::new(live);
+        self.previews.add(&live);
+        self.sessions.write().insert(live.record().id, live.clone());
+        live
     }
 
     /// The session with this id, if it is of the caller's team.
@@ -180,7 +197,7 @@ impl Service {
             return Err(SessionError::TooMany(SESSIONS_MAX));
         }
         let now = self.now();
-        let record = SessionRecord {
+        let mut record = SessionRecord {
             id: SessionId::from_entropy(random()?),
             team: principal.team,
             slug: principal.slug.clone(),
@@ -195,12 +212,15 @@ impl Service {
             filled: None,
             system: None,
             created_at: now,
+            preview: None,
+            wakes: Wakes {
+                allowed: new.wake_on_request,
+                ..Wakes::default()
+            },
         };
+        let (published, _) = Published::of(&mut record, &self.parts.previews)?;
         self.parts.store.put_session(&record).await?;
-        let live = self.parts.live(record);
-        let id = live.record().id;
-        self.sessions.write().insert(id, live.clone());
-        Ok(live.view())
+        Ok(self.add(self.parts.live(record, published)).view())
     }
 
     fn list(&self, principal: &Principal) -> Vec<SessionView> {
@@ -228,6 +248,9 @@ impl Service {
             if let Some(persist) = change.persist {
                 record.life.persist = persist;
             }
+            if let Some(allowed) = change.wake_on_request {
+                record.wakes.allowed = allowed;
+            }
         };
         live.update(&*self.parts.store, changed).await?;
         // Its machine may get more time now. One that has just ended needs none.
@@ -243,6 +266,7 @@ impl Service {
         live.files.forget().await?;
         self.parts.store.delete_session(&id).await?;
         self.sessions.write().remove(&id);
+        self.previews.remove(live);
         Ok(())
     }
 }

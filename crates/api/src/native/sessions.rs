@@ -5,6 +5,7 @@ mod files;
 mod memories;
 #[cfg(test)]
 mod operations;
+mod origin;
 mod secrets;
 mod view;
 
@@ -16,6 +17,7 @@ use shoal_core::auth::Principal;
 use shoal_core::ports::sessions::{NewSession, Reset, SessionChange};
 use shoal_protocol::native as wire;
 
+use self::origin::Origin;
 use self::view::parameters;
 use super::answer::Answer;
 use crate::audit;
@@ -60,6 +62,7 @@ pub(super) fn uploads() -> Routes {
 async fn create(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
+    origin: Origin,
     body: JsonBody<wire::NewSession>,
 ) -> Result<Answer<wire::Session>, ApiError> {
     let asked = body.value;
@@ -67,19 +70,22 @@ async fn create(
         machine: parameters(&asked.machine),
         metadata: asked.metadata,
         persist: asked.persist,
+        wake_on_request: asked.wake_on_request,
     };
     let view = backend.sessions.create(&principal, new).await?;
     audit::target(&view.record.id);
-    Ok(Answer::created(view::session(view)))
+    Ok(Answer::created(view::session(view, &origin)))
 }
 
 /// `GET /sessions`.
 async fn list(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
+    origin: Origin,
 ) -> Result<Answer<Vec<wire::Session>>, ApiError> {
-    let views = backend.sessions.list(&principal).await?;
-    Ok(Answer::ok(views.into_iter().map(view::session).collect()))
+    let views = backend.sessions.list(&principal).await?.into_iter();
+    let shown = views.map(|view| view::session(view, &origin));
+    Ok(Answer::ok(shown.collect()))
 }
 
 /// `GET /sessions/{id}`.
@@ -87,9 +93,10 @@ async fn get(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
+    origin: Origin,
 ) -> Result<Answer<wire::Session>, ApiError> {
     let view = backend.sessions.get(&principal, &id).await?;
-    Ok(Answer::ok(view::session(view)))
+    Ok(Answer::ok(view::session(view, &origin)))
 }
 
 /// `PATCH /sessions/{id}`.
@@ -97,12 +104,21 @@ async fn change(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
+    origin: Origin,
     body: JsonBody<wire::ChangeSession>,
 ) -> Result<Answer<wire::Session>, ApiError> {
-    let wire::ChangeSession { metadata, persist } = body.value;
-    let change = SessionChange { metadata, persist };
+    let wire::ChangeSession {
+        metadata,
+        persist,
+        wake_on_request,
+    } = body.value;
+    let change = SessionChange {
+        metadata,
+        persist,
+        wake_on_request,
+    };
     let view = backend.sessions.change(&principal, &id, change).await?;
-    Ok(Answer::ok(view::session(view)))
+    Ok(Answer::ok(view::session(view, &origin)))
 }
 
 /// `DELETE /sessions/{id}`.

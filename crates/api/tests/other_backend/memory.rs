@@ -17,6 +17,7 @@ use shoal_core::ports::inside::{SandboxAccess, SandboxClient};
 use shoal_core::ports::list::{ListFilter, Page};
 use shoal_core::ports::sandboxes::{Connected, Resize, SandboxError, Sandboxes, TimeoutTooLong};
 use shoal_core::ports::sessions::NoSessions;
+use shoal_core::ports::sessions::preview::NoPreviews;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::Contents;
 use shoal_core::store::StoreError;
@@ -65,6 +66,7 @@ impl Memory {
             session_secrets: Arc::new(NoSessions),
             session_memories: Arc::new(NoSessions),
             session_files: Arc::new(NoSessions),
+            previews: Arc::new(NoPreviews),
             telemetry: unused.clone(),
             images: unused.clone(),
             installation: unused,

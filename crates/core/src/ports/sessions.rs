@@ -3,6 +3,7 @@
 pub mod files;
 pub mod memories;
 mod none;
+pub mod preview;
 pub mod secrets;
 
 use std::collections::BTreeMap;
@@ -86,6 +87,8 @@ pub struct NewSession {
     pub machine: MachineParameters,
     /// Whether its machine is kept for a day instead of an hour.
     pub persist: bool,
+    /// Whether requests to its preview start its machine.
+    pub wake_on_request: bool,
 }
 
 /// Changes of a session; absent values stay.
@@ -95,6 +98,8 @@ pub struct SessionChange {
     pub metadata: Option<BTreeMap<String, String>>,
     /// Whether its machine is kept for a day instead of an hour.
     pub persist: Option<bool>,
+    /// Whether requests to its preview start its machine.
+    pub wake_on_request: Option<bool>,
 }
 
 /// A session, and what its machine does.
@@ -106,6 +111,8 @@ pub struct SessionView {
     pub windows: Vec<WindowView>,
     /// When its machine ends unless it is used; none while a command runs, and without a machine.
     pub ends_at: Option<Timestamp>,
+    /// The host name of its preview.
+    pub public_hostname: String,
 }
 
 /// An open window.

@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use shoal_core::BoxFuture;
 use shoal_core::routes::Route;
 
-use super::{Client, GatewayBody, empty};
+use super::{Client, GatewayBody, OwnAnswer};
 use crate::answer::Refusal;
 use crate::forward::{add_daemon_token, ask_upgrade, set_forwarded, strip_hop_by_hop};
 use crate::guarded::{Guarded, Held};
@@ -92,4 +92,21 @@ async fn copy(client: OnUpgrade, sandbox: OnUpgrade, ended: BoxFuture<'static, (
         _ = tokio::io::copy_bidirectional(&mut client, &mut sandbox) => {}
         () = ended => {}
     }
+}
+
+/// No body.
+pub(super) fn empty() -> GatewayBody {
+    http_body_util::Full::new(Bytes::new())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+/// An answer of the gateway itself.
+pub(super) fn answer_of(mut response: Response<Bytes>) -> Response<GatewayBody> {
+    response.extensions_mut().insert(OwnAnswer);
+    response.map(|body| {
+        http_body_util::Full::new(body)
+            .map_err(|never| match never {})
+            .boxed_unsync()
+    })
 }

@@ -2,11 +2,12 @@
 
 mod bounds;
 mod connections;
+mod preview;
 mod streams;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use http_body_util::StreamBody;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -18,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 
+use super::exchange::empty;
 use super::*;
 use crate::forward::ask_upgrade;
 

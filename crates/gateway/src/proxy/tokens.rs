@@ -11,13 +11,15 @@ use crate::answer::Refusal;
 use crate::forward::TRAFFIC_TOKEN;
 use crate::target::Target;
 
-/// What authenticated a path-based request.
+/// What authenticated a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AuthenticatedBy {
     /// Nothing yet: the sandbox's tokens decide.
     Tokens,
     /// A key of the sandbox's team, until it is deleted.
     Key(KeyId),
+    /// The name of a preview, for the public port of its session's machine.
+    Preview,
 }
 
 /// Checks the tokens for the requested port.

@@ -49,6 +49,9 @@ pub struct NewSession {
     /// Whether its machine is kept for a day after its last command, instead of an hour.
     #[serde(default)]
     pub persist: bool,
+    /// Whether requests to its preview start its machine.
+    #[serde(default)]
+    pub wake_on_request: bool,
 }
 
 /// Changes of a session. What is absent stays.
@@ -62,6 +65,9 @@ pub struct ChangeSession {
     /// Whether its machine is kept for a day after its last command, instead of an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persist: Option<bool>,
+    /// Whether requests to its preview start its machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_on_request: Option<bool>,
 }
 
 /// A session.
@@ -77,6 +83,12 @@ pub struct Session {
     pub machine: SessionMachine,
     /// Whether its machine is kept for a day after its last command, instead of an hour.
     pub persist: bool,
+    /// The host name of its preview, for its whole life.
+    pub public_hostname: String,
+    /// Where everybody who knows this URL reaches port 8080 of its machine.
+    pub preview_url: String,
+    /// Whether requests to its preview start its machine.
+    pub wake_on_request: bool,
     /// When it was made.
     pub created_at: String,
     /// When its last command ended, or its machine started, or it was made.

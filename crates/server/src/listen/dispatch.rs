@@ -10,6 +10,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use shoal_api::ClientAddress;
 use shoal_core::audit::AuditLog;
+use shoal_core::session::preview::PreviewName;
 use shoal_gateway::{Client, Gateway, KruisePath};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -58,6 +59,9 @@ impl Dispatch {
         mut request: Request<DrainBody<Incoming>>,
         client: Client,
     ) -> Response<Body> {
+        if let Some(name) = self.gateway.preview(&request) {
+            return self.route_preview(request, name, client).await;
+        }
         let path = self.gateway.rewrite_kruise_path(&mut request);
         if self.stopping.is_cancelled() {
             return self.refuse(&request);
@@ -68,6 +72,21 @@ impl Dispatch {
         let mut answer = self.route_plain(request, client).await;
         path.isolate(answer.headers_mut());
         answer
+    }
+
+    /// No path of this server is served under the name of a preview.
+    async fn route_preview(
+        self,
+        request: Request<DrainBody<Incoming>>,
+        name: PreviewName,
+        client: Client,
+    ) -> Response<Body> {
+        if self.stopping.is_cancelled() {
+            let answer = self.gateway.stopping().map(Body::new);
+            return close_after(answer, request.version());
+        }
+        let answer = self.gateway.proxy_preview(request, name, client).await;
+        answer.map(Body::new)
     }
 
     async fn route_plain(

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_core::clock::Timestamp;
+use shoal_core::ports::sessions::preview::Preview;
 use shoal_core::ports::sessions::{ResetQuestion, SessionView, WindowView};
 use shoal_core::session::{SessionRecord, WindowName};
 use shoal_core::store::{SessionStore, StoreError};
 use tokio::sync::watch;
 
+use super::preview::Published;
 use crate::files::Files;
 use crate::files::follow::Connection;
 use crate::secrets::Secrets;
@@ -39,10 +41,11 @@ pub(super) struct Live {
     /// What the next command is to say of the machine.
     pub(super) notice: Mutex<Option<String>>,
     deleting: AtomicBool,
+    pub(super) published: Published,
 }
 
 impl Live {
-    pub(super) fn new(record: SessionRecord, files: Arc<Files>) -> Self {
+    pub(super) fn new(record: SessionRecord, files: Arc<Files>, published: Published) -> Self {
         Self {
             files,
             connection: tokio::sync::Mutex::default(),
@@ -55,11 +58,20 @@ impl Live {
             question: Mutex::default(),
             notice: Mutex::default(),
             deleting: AtomicBool::new(false),
+            published,
         }
     }
 
     pub(super) fn record(&self) -> SessionRecord {
         self.record.lock().clone()
+    }
+
+    pub(super) fn preview(&self) -> Preview {
+        let record = self.record.lock();
+        Preview {
+            machine: record.sandbox.clone(),
+            wakes: record.wakes.allowed,
+        }
     }
 
     /// Changes the record, and stores it first.
@@ -81,6 +93,7 @@ impl Live {
             record: self.record(),
             windows: self.windows(),
             ends_at: self.deadline(),
+            public_hostname: self.published.hostname.clone(),
         }
     }
 

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 
 use super::Service;
 use super::live::Live;
+use super::preview::PUBLIC_HOSTNAME;
 use super::template::notice;
 use crate::window::{Place, Window};
 
@@ -116,6 +117,8 @@ pub(super) fn request(record: &SessionRecord, template: &TemplateKey) -> Sandbox
     request.on_timeout = OnTimeout::Pause;
     request.keep_memory = false;
     request.metadata = BTreeMap::from([(LABEL.to_owned(), record.id.to_string())]);
+    // Only the preview leads to a port.
+    request.network.allow_public_traffic = Some(false);
     request
 }
 
@@ -221,7 +224,7 @@ impl Service {
         let place = Place {
             client,
             clock: self.parts.clock.clone(),
-            env: BTreeMap::new(),
+            env: BTreeMap::from([(PUBLIC_HOSTNAME.to_owned(), live.published.hostname.clone())]),
             secrets: live.secrets.subscribe(),
         };
         let window = Window::open(name.clone(), place).await?;
@@ -288,12 +291,14 @@ impl Service {
         // Before it has a command: no secret is active in a machine that it was not activated for.
         let (session, secrets) = (&record.id, &self.parts.secrets);
         secrets.bind_session_secrets(session, &id).await?;
+        self.previews.machine_begins(id.clone());
         let now = self.now();
         let started = |record: &mut SessionRecord| {
             record.sandbox = Some(id.clone());
             record.life.last_execution = now;
         };
         live.update(&*self.parts.store, started).await?;
+        self.previews.machine_ended(record.sandbox.as_ref());
         self.moved.notify_waiters();
         let (permit, _) = self.parts.sandboxes.authorize(&principal, &id).await?;
         let system = self.system(&permit, made.note.as_deref()).await;
@@ -362,8 +367,10 @@ impl Service {
             },
             None => false,
         };
+        let former = live.record().sandbox;
         let without = |record: &mut SessionRecord| (record.sandbox, record.system) = (None, None);
         live.update(&*self.parts.store, without).await?;
+        self.previews.machine_ended(former.as_ref());
         Ok(ended)
     }
 }

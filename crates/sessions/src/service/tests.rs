@@ -3,6 +3,7 @@
 mod builds;
 mod machines;
 mod parts;
+mod preview;
 mod secrets;
 mod template;
 
@@ -53,6 +54,7 @@ impl Fixture {
             rows: Arc::new(files.clone()),
             contents: Contents::new(Arc::new(files.clone()), Arc::new(files)),
             clock: clock.clone(),
+            previews: PreviewDomain::of(Some("test.example")),
         });
         let service = service.await.unwrap();
         tokio::spawn(service.clone().end_unused());

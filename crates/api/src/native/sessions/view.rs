@@ -4,14 +4,19 @@ use shoal_core::ports::sessions::{SessionView, WindowView};
 use shoal_core::session::machine::{MachineParameters, MachineType, Nesting};
 use shoal_protocol::native as wire;
 
-/// A session as the answer shows it.
-pub(super) fn session(view: SessionView) -> wire::Session {
+use super::origin::Origin;
+
+/// A session as the answer shows it to a caller from there.
+pub(super) fn session(view: SessionView, origin: &Origin) -> wire::Session {
     let record = view.record;
     wire::Session {
         id: record.id.to_string(),
         metadata: record.metadata,
         machine: machine(&record.machine),
         persist: record.life.persist,
+        preview_url: origin.url(&view.public_hostname),
+        public_hostname: view.public_hostname,
+        wake_on_request: record.wakes.allowed,
         created_at: record.created_at.to_string(),
         last_execution: record.life.last_execution.to_string(),
         system: record.system,

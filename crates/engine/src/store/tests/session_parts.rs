@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use shoal_core::session::life::Life;
 use shoal_core::session::machine::{MachineParameters, MachineType};
 use shoal_core::session::memory::Memory;
+use shoal_core::session::preview::Wakes;
 use shoal_core::session::secret::Activation;
 use shoal_core::session::{SessionId, SessionRecord};
 use shoal_core::store::{SealedSecret, SessionMemoryStore, SessionSecretStore, SessionStore};
@@ -28,6 +29,8 @@ async fn session(store: &SqliteStore, number: u8) -> SessionRecord {
         sandbox: None,
         filled: None,
         system: None,
+        preview: None,
+        wakes: Wakes::default(),
         created_at: THEN,
     };
     store.put_session(&record).await.unwrap();

@@ -32,10 +32,13 @@ async fn a_stop_refuses_what_comes_and_ends_what_runs() {
 
     served.stop();
     let in_domain = format!("3000-iabc.{DOMAIN}");
+    let preview = format!("0123456789abcdefghij.preview.{DOMAIN}");
     for (host, path, part) in [
         (API, "/health", r#""error_code":"server_stopping""#),
         (API, "/api/v1/status", r#""code":"503""#),
         (in_domain.as_str(), "/", r#""code":503"#),
+        // Not the API's answer: the path is the session's.
+        (preview.as_str(), "/api/v1/status", r#""code":503"#),
     ] {
         let answer = served.ask(served.request(host, &format!("GET {path}"), "", ""));
         let answer = answer.await;

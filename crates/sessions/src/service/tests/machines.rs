@@ -13,6 +13,7 @@ use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::sandbox::{Lifecycle, Purpose, SandboxRecord, SandboxSpec, TokenSalts};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::State;
+use shoal_core::store::StoreError;
 
 use super::parts::Parts;
 use super::*;
@@ -41,6 +42,15 @@ pub(super) struct Machines {
 impl Machines {
     pub(super) fn alive(&self) -> Vec<SandboxId> {
         self.sandboxes.lock().keys().cloned().collect()
+    }
+
+    /// Whether the ports of each are public.
+    pub(super) fn public(&self) -> Vec<bool> {
+        let sandboxes = self.sandboxes.lock();
+        let networks = sandboxes.values().map(|record| &record.spec.network);
+        networks
+            .map(|network| network.allow_public_traffic)
+            .collect()
     }
 
     pub(super) fn made(&self) -> u8 {
@@ -124,7 +134,10 @@ fn record(principal: &Principal, request: &SandboxRequest, number: u8) -> Sandbo
                 keep_memory: true,
                 endless: false,
             },
-            network: NetworkPolicy::default(),
+            network: NetworkPolicy {
+                allow_public_traffic: request.network.allow_public_traffic.unwrap_or(true),
+                ..NetworkPolicy::default()
+            },
             template_network: RequestedNetwork::default(),
             secure: true,
             persistent: Contents::Memory,
