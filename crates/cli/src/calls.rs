@@ -132,6 +132,22 @@ impl Connection {
         Ok(())
     }
 
+    /// Writes bytes with Shoal's own API.
+    pub(crate) async fn native_put_bytes(&self, path: &str, bytes: Bytes) -> Result<(), Failure> {
+        let path = format!("{PREFIX}{path}");
+        let body = (bytes, "application/octet-stream");
+        self.send_bytes(Method::PUT, &path, body, &[]).await?;
+        Ok(())
+    }
+
+    /// Reads bytes with Shoal's own API.
+    pub(crate) async fn native_get_bytes(&self, path: &str) -> Result<Bytes, Failure> {
+        let (_, bytes) = self
+            .bytes(Method::GET, &format!("{PREFIX}{path}"), None)
+            .await?;
+        Ok(bytes)
+    }
+
     /// Calls Shoal's own API and hands over each line of the answer as it comes.
     pub(crate) async fn native_lines<T: DeserializeOwned>(
         &self,
@@ -179,6 +195,18 @@ impl Connection {
         headers: &[(&str, String)],
     ) -> Result<Response<Incoming>, Failure> {
         let bytes = body.map(|body| Bytes::from(body.to_string()));
+        let json = (bytes.unwrap_or_default(), "application/json");
+        self.send_bytes(method, path, json, headers).await
+    }
+
+    /// Sends a request with a body of any type.
+    async fn send_bytes(
+        &self,
+        method: Method,
+        path: &str,
+        (bytes, content_type): (Bytes, &'static str),
+        headers: &[(&str, String)],
+    ) -> Result<Response<Incoming>, Failure> {
         let mut request = Request::builder();
         for (name, value) in headers {
             request = request.header(*name, value);
@@ -189,8 +217,8 @@ impl Connection {
             .header(HOST, self.origin.authority())
             .header(USER_AGENT, concat!("shoal/", env!("CARGO_PKG_VERSION")))
             .header("x-api-key", self.key.as_str())
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(bytes.unwrap_or_default()))
+            .header(CONTENT_TYPE, content_type)
+            .body(Full::new(bytes))
             .map_err(|error| Failure::usage(format!("this cannot be asked for: {error}")))?;
         let io = TokioIo::new(self.open().await?);
         let exchange = async {

@@ -1,5 +1,6 @@
 //! `shoal session`.
 
+mod file;
 mod memory;
 mod secret;
 
@@ -51,6 +52,10 @@ enum Subcommands {
     WakeOnRequest(SwitchArgs),
     /// End the machine. The session stays.
     Reset(ResetArgs),
+    /// Files: kept outside of the machine, and equal with it while it lives.
+    File(file::FileArgs),
+    /// Show how the files of a session and of its machine stand.
+    Sync(IdArgs),
     /// Secrets: variables of the windows, whose values nobody is told.
     Secret(secret::SecretArgs),
     /// Memories: notes that are kept outside of the machine.
@@ -142,6 +147,8 @@ pub(crate) async fn run(args: SessionArgs) -> Result<u8, Failure> {
         Subcommands::Persist(args) => persist(&server, &args).await?,
         Subcommands::WakeOnRequest(args) => wake_on_request(&server, &args).await?,
         Subcommands::Reset(args) => reset(&server, &args).await?,
+        Subcommands::File(args) => file::run(&server, args, json).await?,
+        Subcommands::Sync(args) => file::sync(&server, &args.id, json).await?,
         Subcommands::Secret(args) => secret::run(&server, args, json).await?,
         Subcommands::Memory(args) => memory::run(&server, args, json).await?,
         Subcommands::Rm(args) => return remove(&server, args).await,

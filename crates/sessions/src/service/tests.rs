@@ -16,6 +16,8 @@ use shoal_core::session::machine::MachineParameters;
 
 use self::builds::BuiltOnDemand;
 use self::machines::Machines;
+use shoal_core::store::StoreError;
+
 use super::*;
 use crate::local::{Manual, all};
 use crate::memory_store::MemoryFiles;
