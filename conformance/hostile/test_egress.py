@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from e2b import Sandbox
 
 from .conftest import create
 from .fake_internet import HOST, HOST_V6, NEVER, PORT, PUBLIC, RESOLVER, ROUTER_V6
@@ -173,6 +174,27 @@ def test_other_sandboxes_are_out_of_reach(sandbox, bystander, server):
     wait_until(answers, 60, "the bystander's server, asked by the machine")
     wanted = [("tcp", address, port) for address in addresses for port in (49983, 8000)]
     assert opened(probe(sandbox, wanted)) == set()
+
+
+@pytest.fixture
+def machine_of_a_session(server):
+    """A session's machine, as the SDK sees it."""
+    sessions = "/api/v1/sessions"
+    session = Call(server).post(sessions, {})[1]["data"]["id"]
+    assert Call(server).post(f"{sessions}/{session}/exec", {"command": "true"})[0] == 200
+    machine = Call(server).get(f"{sessions}/{session}")[1]["data"]["sandboxId"]
+    yield Sandbox.connect(machine, **server.options())
+    assert Call(server).delete(f"{sessions}/{session}")[0] == 200
+
+
+def test_r2_067_and_r2_068_the_machine_of_a_session_reaches_what_a_sandbox_does(
+    machine_of_a_session, bystander, server, internet
+):
+    peers = [("tcp", address, 49983) for address in slots(server)]
+    assert len(peers) >= 4
+    wanted = both(PUBLIC) + both(NEVER.values()) + peers + [("tcp", HOST, server.port)]
+    results = reached(machine_of_a_session, wanted, set(both(PUBLIC)))
+    assert opened(results) == set(both(PUBLIC)), results
 
 
 def test_rules_by_address_and_range(sandbox, server, internet):

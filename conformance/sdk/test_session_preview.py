@@ -1,8 +1,6 @@
 """The preview of a session: port 8080 of its machine under a name of its own, and no other port.
 
-What its machine reaches in the network is what any sandbox reaches: `hostile/test_egress.py` shows that public services
-answer (`test_public_addresses_are_open_and_private_ones_are_not`), and that the machine, metadata addresses and other
-sandboxes do not (`test_the_machine_is_unreachable`, `test_other_sandboxes_are_out_of_reach`).
+What its machine reaches in the network is in `hostile/test_egress.py`.
 """
 
 from __future__ import annotations
