@@ -61,13 +61,23 @@ impl Connection {
         self.sandbox == *sandbox && !self.task.is_finished()
     }
 
+    /// What asks it to settle.
+    pub(crate) fn settler(&self) -> Settler {
+        Settler(self.requests.clone())
+    }
+}
+
+/// Asks a connection to settle.
+pub(crate) struct Settler(mpsc::Sender<Settle>);
+
+impl Settler {
     /// Returns once everything that had changed on either side before this call is on the other.
     ///
     /// # Errors
     /// When that failed.
     pub(crate) async fn settle(&self) -> Result<(), SyncError> {
         let (answer, answered) = oneshot::channel();
-        let asked = self.requests.send(answer).await;
+        let asked = self.0.send(answer).await;
         asked.map_err(|_| SyncError::Ended)?;
         answered.await.unwrap_or(Err(SyncError::Ended))
     }

@@ -27,6 +27,9 @@ const HOME: &str = "";
 /// How long a machine that ends at once may take to send what has changed.
 const SOON: Duration = Duration::from_secs(10);
 
+/// How long a list waits for what the machine has written.
+const BRIEFLY: Duration = Duration::from_secs(1);
+
 /// How long one that nobody uses any more may take.
 const LATE: Duration = Duration::from_secs(300);
 
@@ -106,8 +109,8 @@ impl Service {
         let kept = async {
             if self.present(live).await?.is_some() {
                 let connection = live.connection.lock().await;
-                if let Some(connection) = &*connection {
-                    connection.settle().await?;
+                if let Some(settler) = connection.as_ref().map(Connection::settler) {
+                    settler.settle().await?;
                 }
             }
             Ok::<_, SessionError>(())
@@ -126,6 +129,20 @@ impl Service {
     }
 }
 
+/// Lets what has been written inside get to this side, so that whoever has waited for a command finds its files. A machine
+/// that does not answer soon is not waited for.
+async fn settle_briefly(live: &Live) {
+    let settler = match live.connection.try_lock() {
+        Ok(connection) => connection.as_ref().map(Connection::settler),
+        // It is being made.
+        Err(_) => None,
+    };
+    if let Some(settler) = settler {
+        // If it fails, what is known is shown, and the state says so.
+        let _ = tokio::time::timeout(BRIEFLY, settler.settle()).await;
+    }
+}
+
 impl SessionFiles for SessionService {
     fn list<'a>(
         &'a self,
@@ -135,6 +152,7 @@ impl SessionFiles for SessionService {
     ) -> BoxFuture<'a, Result<Vec<SessionFile>, SessionError>> {
         Box::pin(async move {
             let live = self.0.find(principal, id)?;
+            settle_briefly(&live).await;
             Ok(live.files.list(below).await?)
         })
     }
@@ -147,6 +165,7 @@ impl SessionFiles for SessionService {
     ) -> BoxFuture<'a, Result<(SessionFile, Bytes), SessionError>> {
         Box::pin(async move {
             let live = self.0.find(principal, id)?;
+            settle_briefly(&live).await;
             Ok(live.files.read(path).await?)
         })
     }
@@ -195,6 +214,7 @@ impl SessionFiles for SessionService {
     ) -> BoxFuture<'a, Result<SyncView, SessionError>> {
         Box::pin(async move {
             let live = self.0.find(principal, id)?;
+            settle_briefly(&live).await;
             Ok(live.files.sync_view().await?)
         })
     }
