@@ -110,13 +110,15 @@ def test_r2_036_and_r2_099_it_runs_no_containers(native, session):
 
 
 def test_r2_027_a_reboot_ends_it_and_the_next_command_gets_another(native, own):
-    output(native, own, "echo left > left")
+    output(native, own, "echo kept > kept; echo left > /tmp/left")
+    # Its files are on this side now. What a machine wrote in its last moment would be lost.
+    assert [file["path"] for file in native("GET", f"/sessions/{own}/files")] == ["kept"]
     assert "only root" in run(native, own, "/usr/local/sbin/reboot")[0]
     for line in ("sudo reboot", "sudo shutdown -h now"):
         before = machine(native, own)
         ended = run(native, own, f"{line}; sleep 60")[1]
         assert ended["type"] == "lost", ended
-        assert output(native, own, "echo *") == "user_venv\n"
+        assert output(native, own, "test -e /tmp/left || echo gone; echo *") == "gone\nkept user_venv\n"
         assert machine(native, own) != before
         native("GET", f"/sandbox/{before}", 404)
 
