@@ -1,7 +1,7 @@
 """Servers that have a built-in template, which takes minutes to build.
 
 Their data directories are kept between runs, so that a template is built once. Its memory contains the daemon: another
-daemon needs another build.
+daemon, or another recipe, needs another build, and room for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ def build(server: Installation, template: str, *words: str) -> subprocess.Comple
 
 
 def daemon_digest() -> str:
-    return hashlib.sha256(program().with_name("shoal-envd").read_bytes()).hexdigest()
+    """What a template is made of: the daemon and the recipes."""
+    recipes = Path(__file__).parent.parent / "templates"
+    made_of = hashlib.sha256(program().with_name("shoal-envd").read_bytes())
+    for recipe in sorted(path for path in recipes.rglob("*") if path.is_file()):
+        made_of.update(recipe.read_bytes())
+    return made_of.hexdigest()
 
 
 class BuiltServer(SharedServer):

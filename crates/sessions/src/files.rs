@@ -63,6 +63,10 @@ impl Files {
             let mut read = Table::new(rows);
             read.set_machine(table.as_ref().and_then(Table::machine).cloned());
             read.read_ignores(&self.parts.contents).await?;
+            // Whoever has changed something may have gone before it could say so.
+            if read.is_behind() {
+                self.waiting.notify_one();
+            }
             *table = Some(read);
         }
         Ok(tokio::sync::MutexGuard::map(table, |table| {
@@ -89,10 +93,10 @@ impl Files {
             .await?;
         let dropped = table.apply(changes);
         table.set_stale(false);
+        self.parts.contents.may_be_unnamed(dropped);
         if table.ignores_changed() {
             table.read_ignores(&self.parts.contents).await?;
         }
-        self.parts.contents.may_be_unnamed(dropped);
         if table.is_behind() {
             self.waiting.notify_one();
         }
@@ -106,7 +110,7 @@ impl Files {
         let behind = table.behind_count();
         let state = if !conflicts.is_empty() || table.has_withheld() {
             SyncState::Conflict
-        } else if behind > 0 {
+        } else if behind > 0 || table.has_refused() {
             SyncState::Behind
         } else {
             SyncState::Synced

@@ -117,7 +117,8 @@ impl SessionService {
     /// Ends the machines of sessions that nobody uses, when their time comes. Never returns.
     pub async fn end_unused(self) {
         let service = &self.0;
-        service.reconnect().await;
+        // Not awaited: a machine that does not answer must not keep others from ending.
+        tokio::spawn(service.clone().reconnect());
         let mut renewal = service.now() + RENEWAL;
         let mut earliest = service.now();
         loop {

@@ -38,8 +38,26 @@ struct Inner {
     more: Notify,
 }
 
-/// Keeps contents that no row names yet.
-pub(crate) struct Using(#[expect(dead_code, reason = "held")] OwnedRwLockReadGuard<()>);
+/// Keeps contents that no row names yet. If none names them when it is dropped, they are deleted.
+pub(crate) struct Using {
+    contents: Contents,
+    put: Mutex<Vec<Digest>>,
+    _kept: OwnedRwLockReadGuard<()>,
+}
+
+impl Using {
+    /// Rows name all that was written.
+    pub(crate) fn named(self) {
+        self.put.lock().clear();
+    }
+}
+
+impl Drop for Using {
+    fn drop(&mut self) {
+        let put = std::mem::take(&mut *self.put.lock());
+        self.contents.may_be_unnamed(put);
+    }
+}
 
 /// The digest of contents.
 pub(crate) fn digest(contents: &[u8]) -> Digest {
@@ -61,26 +79,33 @@ impl Contents {
 
     /// Keeps what is written from now on, until a row names it.
     pub(crate) async fn using(&self) -> Using {
-        Using(self.0.using.clone().read_owned().await)
+        Using {
+            contents: self.clone(),
+            put: Mutex::default(),
+            _kept: self.0.using.clone().read_owned().await,
+        }
     }
 
     /// Writes contents.
     pub(crate) async fn put(
         &self,
-        _using: &Using,
+        using: &Using,
         digest: Digest,
         contents: Bytes,
     ) -> Result<(), StoreError> {
+        using.put.lock().push(digest);
         self.0.store.put(digest, contents).await
     }
 
     /// Writes several contents.
     pub(crate) async fn put_all(
         &self,
-        _using: &Using,
+        using: &Using,
         all: impl Iterator<Item = Bytes>,
     ) -> Result<(), StoreError> {
         let all: Vec<Bytes> = all.collect();
+        let digests = all.iter().map(|contents| digest(contents));
+        using.put.lock().extend(digests);
         let store = &self.0.store;
         let put = stream::iter(all).map(|contents| store.put(digest(&contents), contents));
         put.buffer_unordered(PARALLEL).try_collect().await
@@ -127,15 +152,17 @@ impl Contents {
     async fn sweep_dropped(&self) -> Result<(), StoreError> {
         loop {
             let some: Vec<Digest> = {
-                let dropped = self.0.dropped.lock();
-                dropped.iter().take(SWEPT).copied().collect()
+                let mut dropped = self.0.dropped.lock();
+                let first = dropped.len().min(SWEPT);
+                (0..first).filter_map(|_| dropped.pop_first()).collect()
             };
             if some.is_empty() {
                 return Ok(());
             }
-            self.delete_unnamed(some.clone()).await?;
-            let mut dropped = self.0.dropped.lock();
-            dropped.retain(|digest| !some.contains(digest));
+            if let Err(error) = self.delete_unnamed(some.clone()).await {
+                self.0.dropped.lock().extend(some);
+                return Err(error);
+            }
         }
     }
 
@@ -143,6 +170,8 @@ impl Contents {
         let _nobody_writes = self.0.using.write().await;
         let unnamed = self.0.rows.unnamed(contents).await?;
         let deleted = stream::iter(unnamed).map(|digest| self.0.store.delete(digest));
-        deleted.buffer_unordered(PARALLEL).try_collect().await
+        // All of them end before anybody writes again, also when one fails.
+        let deleted: Vec<_> = deleted.buffer_unordered(PARALLEL).collect().await;
+        deleted.into_iter().collect()
     }
 }

@@ -83,6 +83,7 @@ impl Files {
         row.file = Some(file.clone());
         self.commit(&mut table, vec![(path.clone(), Some(row))])
             .await?;
+        using.named();
         Ok(SessionFile { path, file })
     }
 

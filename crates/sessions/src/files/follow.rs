@@ -94,19 +94,23 @@ async fn follow(mut sync: Sync, mut asked: mpsc::Receiver<Settle>) {
         let (session, sandbox) = (&sync.side.files.session, &sync.side.sandbox);
         tracing::info!(%session, %sandbox, %error, "the files of a session are not kept equal; trying again");
         loop {
-            tokio::select! {
-                () = tokio::time::sleep(retry) => {}
+            // Whoever asks does not wait for the time of the next attempt.
+            let request = tokio::select! {
+                () = tokio::time::sleep(retry) => None,
                 request = asked.recv() => match request {
-                    // It is answered once the connection is there again.
-                    Some(request) => {
-                        let _ = request.send(Err(SyncError::Ended));
-                    }
+                    Some(request) => Some(request),
                     None => return,
-                }
-            }
+                },
+            };
             retry = (retry * 2).min(LAST_RETRY);
             let begun = Sync::begin(sync.side.clone(), false);
-            if let Ok(begun) = begun.await {
+            let begun = begun.await;
+            if let Some(request) = request {
+                // It makes both sides equal. Whoever asked may have gone.
+                let answer = begun.as_ref().map(|_| ()).map_err(|_| SyncError::Ended);
+                let _ = request.send(answer);
+            }
+            if let Ok(begun) = begun {
                 sync = begun;
                 break;
             }
@@ -130,10 +134,8 @@ async fn keep(
                     return Ok(());
                 };
                 match sync.settle().await {
-                    Ok(()) => {
-                        // Whoever asked may have gone.
-                        let _ = request.send(Ok(()));
-                    }
+                    // Whoever asked may have gone.
+                    settled @ (Ok(()) | Err(SyncError::Full)) => drop(request.send(settled)),
                     Err(error) => {
                         let _ = request.send(Err(SyncError::Ended));
                         return Err(error);

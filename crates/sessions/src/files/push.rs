@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use shoal_core::ports::inside::home::{Applied, Digest, FileState, HomeChange, HomeFile};
 use shoal_core::ports::sessions::files::{FILE_MAX, RETURN_MAX};
-use shoal_core::session::files::FileRow;
+use shoal_core::session::files::MachineFile;
 use shoal_core::session::path::SessionPath;
 use shoal_core::session::{interrupted, returning};
 use shoal_core::store::{RowChange, StoreError};
@@ -143,7 +143,11 @@ impl Side {
         let Some(state) = wanted.state else {
             return Ok((wanted, true));
         };
-        let contents = self.files.parts.contents.get(state.digest).await?;
+        let contents = match self.files.parts.contents.get(state.digest).await {
+            // It is blocked, and nothing else.
+            Err(StoreError::Corrupt { .. }) => None,
+            contents => contents?,
+        };
         wanted.change.file = contents.map(|contents| HomeFile {
             contents,
             executable: state.executable,
@@ -166,7 +170,7 @@ impl Side {
             return Ok(());
         }
         if row.file.is_none() {
-            return self.let_be(path, row, found).await;
+            return Ok(self.let_be(path).await?);
         }
         let Some(contents) = self.read(&path, FILE_MAX).await? else {
             // It has changed again, or is too large for any comparison.
@@ -181,17 +185,15 @@ impl Side {
             .is_own_work(machine.expected(), machine.writing, &contents)
             .await?
         {
-            let mut row = row;
-            if let Some(machine) = &mut row.machine {
+            let agreed = |machine: &mut MachineFile| {
                 machine.agreed = Some(found);
                 machine.template = None;
-            }
-            let mut table = self.files.table().await?;
-            let rows = vec![(path, Some(row))];
-            self.files.commit(&mut table, rows).await?;
-            return Ok(());
+            };
+            return Ok(self.note(path, agreed).await?);
         }
-        let returns = returning::may_return(&path, found.size, RETURN_MAX)
+        let is_ignored = self.files.table().await?.ignores(&path);
+        let returns = !is_ignored
+            && returning::may_return(&path, found.size, RETURN_MAX)
             && returning::returns(&path, &contents);
         if !returns {
             self.files.table().await?.withhold(path);
@@ -202,25 +204,30 @@ impl Side {
         Ok(self.decide(&told, &read).await?)
     }
 
-    /// The session has removed a file that the machine has changed: a change wins over a deletion. If the file returns, it
-    /// has been told, or will be.
-    async fn let_be(
-        &self,
-        path: SessionPath,
-        mut row: FileRow,
-        found: FileState,
-    ) -> Result<(), SyncError> {
-        if let Some(machine) = &mut row.machine {
+    /// The session has removed a file that the machine has changed: a change wins over a deletion. If the file returns, the
+    /// watch tells it.
+    async fn let_be(&self, path: SessionPath) -> Result<(), StoreError> {
+        let forgotten = |machine: &mut MachineFile| {
             machine.agreed = None;
             machine.writing = None;
             machine.template = None;
+        };
+        self.note(path, forgotten).await
+    }
+
+    /// Notes something about the machine's side. The session's side may have changed since the caller has looked, and
+    /// stays.
+    async fn note(
+        &self,
+        path: SessionPath,
+        change: impl FnOnce(&mut MachineFile),
+    ) -> Result<(), StoreError> {
+        let mut table = self.files.table().await?;
+        let mut row = known(table.row(&path), &self.sandbox);
+        if let Some(machine) = &mut row.machine {
+            change(machine);
         }
-        {
-            let mut table = self.files.table().await?;
-            let rows = vec![(path.clone(), Some(row))];
-            self.files.commit(&mut table, rows).await?;
-        }
-        self.received(vec![(path, Told::Present(found))]).await
+        self.files.commit(&mut table, vec![(path, Some(row))]).await
     }
 
     /// Whether a file is what an interrupted change of ours has left.

@@ -19,6 +19,9 @@ use super::{free_copy, known};
 /// The most bytes that are taken from the machine at once.
 const TAKEN: u64 = 16 << 20;
 
+/// The most files that are taken from the machine at once.
+const TAKEN_FILES: usize = 256;
+
 /// A change that is decided on.
 struct Decision<'a> {
     table: &'a Table,
@@ -35,13 +38,14 @@ impl Side {
         told.sort_by_key(|(_, told)| *told != Told::Absent);
         let mut rest = told.as_slice();
         while !rest.is_empty() {
-            let mut bytes = 0;
-            let some = rest.iter().position(|(_, told)| {
+            let mut bytes = 0_u64;
+            let some = rest.iter().take(TAKEN_FILES).position(|(_, told)| {
                 if let Told::Present(state) = told {
-                    bytes += state.size;
+                    bytes = bytes.saturating_add(state.size);
                 }
                 bytes > TAKEN
             });
+            let some = some.or((rest.len() > TAKEN_FILES).then_some(TAKEN_FILES));
             // One file at least.
             let (some, later) = rest.split_at(some.unwrap_or(rest.len()).max(1));
             self.take(some).await?;
@@ -71,7 +75,10 @@ impl Side {
         state: FileState,
     ) -> Result<Option<(SessionPath, Bytes)>, SyncError> {
         let contents = self.read(&path, RETURN_MAX).await?;
-        let contents = contents.filter(|contents| digest(contents) == state.digest);
+        let is_told = |contents: &Bytes| {
+            contents.len() as u64 == state.size && digest(contents) == state.digest
+        };
+        let contents = contents.filter(is_told);
         Ok(contents.map(|contents| (path, contents)))
     }
 
@@ -122,9 +129,14 @@ impl Side {
             let decided = self.decide_one(&table, path, found, read.contains_key(path));
             match decided {
                 Ok(changes) => self.files.commit(&mut table, changes).await?,
-                Err(reason) => table.limit(Some(path.clone()), reason),
+                Err(reason) => {
+                    if let Some(found) = found {
+                        table.refuse(path.clone(), found, reason);
+                    }
+                }
             }
         }
+        using.named();
         Ok(())
     }
 

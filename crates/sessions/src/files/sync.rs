@@ -20,6 +20,9 @@ use super::{Files, known};
 /// How many paths are looked at in one call.
 const LOOKED: usize = 1024;
 
+/// More files than a daemon tells.
+const PRESENT_MAX: usize = 200_000;
+
 /// How long the machine may take to send a file.
 const READ_TIME: Duration = Duration::from_secs(60);
 
@@ -32,6 +35,9 @@ pub(crate) enum SyncError {
     /// The session's side failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The session has no room for files of the machine.
+    #[error("the session has no room for files of its machine: delete some")]
+    Full,
     /// It has been ended.
     #[error("the files of the session are not kept equal any more")]
     Ended,
@@ -93,7 +99,13 @@ impl Sync {
         let mut present = BTreeMap::new();
         loop {
             match self.next().await? {
-                HomeEvent::Present { path, state } => drop(present.insert(path, state)),
+                HomeEvent::Present { path, state } => {
+                    present.insert(path, state);
+                    if present.len() > PRESENT_MAX {
+                        let reason = format!("the machine tells more than {PRESENT_MAX} files");
+                        return Err(InsideError::TooMuch(reason).into());
+                    }
+                }
                 HomeEvent::Absent { path } | HomeEvent::Withheld { path } => {
                     present.remove(&path);
                 }
@@ -152,7 +164,16 @@ impl Sync {
             let event = self.next().await?;
             self.event(event).await?;
         }
-        self.side.push().await
+        // Room may have been made, and what was in the way may be gone: nothing tells of that.
+        let again = self.side.files.table().await?.try_again();
+        let again = again.into_iter();
+        let again = again.map(|(path, state)| (path, Told::Present(state)));
+        self.side.received(again.collect()).await?;
+        self.side.push().await?;
+        if self.side.files.table().await?.has_refused() {
+            return Err(SyncError::Full);
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use shoal_core::id::SandboxId;
-use shoal_core::ports::sessions::files::{Digest, FileError};
+use shoal_core::ports::sessions::files::{Digest, FileError, FileState};
 use shoal_core::session::files::{BYTES_MAX, FILES_MAX, FileRow, StoredFile};
 use shoal_core::session::path::SessionPath;
 use shoal_core::store::{RowChange, StoreError};
@@ -28,6 +28,8 @@ pub(super) struct Table {
     blocked: BTreeMap<SessionPath, String>,
     /// Paths that both sides have changed, the machine to something that does not return.
     withheld: BTreeSet<SessionPath>,
+    /// Files of the machine for which the session has no room.
+    refused: BTreeMap<SessionPath, FileState>,
     /// What the machine does not tell.
     limited: BTreeMap<Option<SessionPath>, String>,
     /// The session's `.gitignore` files.
@@ -144,6 +146,11 @@ impl Table {
         }
     }
 
+    /// Whether the session's `.gitignore` files ignore a path.
+    pub(super) fn ignores(&self, path: &SessionPath) -> bool {
+        self.ignoring.ignores(path)
+    }
+
     pub(super) fn ignores_changed(&self) -> bool {
         self.ignores_changed
     }
@@ -155,7 +162,13 @@ impl Table {
             let (true, Some(state)) = (path.name() == gitignore::NAME, row.state()) else {
                 continue;
             };
-            let text = contents.get(state.digest).await?;
+            let text = match contents.get(state.digest).await {
+                Err(error @ StoreError::Corrupt { .. }) => {
+                    tracing::error!(%path, %error, "a session's .gitignore cannot be read");
+                    None
+                }
+                text => text?,
+            };
             let directory = path.parents().next().map(String::from).unwrap_or_default();
             // One that is too large hides its directory.
             let _ = ignoring.set(&directory, text.as_deref());
@@ -181,6 +194,7 @@ impl Table {
         self.behind.clear();
         self.blocked.clear();
         self.withheld.clear();
+        self.refused.clear();
         self.limited.clear();
         self.note_all_behind();
     }
@@ -219,12 +233,35 @@ impl Table {
     /// The machine's side has changed: what kept the file from it may be gone.
     pub(super) fn unblock(&mut self, path: &SessionPath) {
         self.withheld.remove(path);
+        if self.refused.remove(path).is_some() {
+            self.limited.remove(&Some(path.clone()));
+        }
         self.blocked
             .retain(|blocked, _| !blocked.is_within(path) && !path.is_within(blocked));
     }
 
     pub(super) fn has_withheld(&self) -> bool {
         !self.withheld.is_empty()
+    }
+
+    /// The session has no room for a file of the machine.
+    pub(super) fn refuse(&mut self, path: SessionPath, state: FileState, reason: String) {
+        self.limit(Some(path.clone()), reason);
+        self.refused.insert(path, state);
+    }
+
+    pub(super) fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// Files to try again: those that were refused. What could not get to the machine is tried again too.
+    pub(super) fn try_again(&mut self) -> Vec<(SessionPath, FileState)> {
+        self.blocked.clear();
+        let refused = std::mem::take(&mut self.refused);
+        for path in refused.keys() {
+            self.limited.remove(&Some(path.clone()));
+        }
+        refused.into_iter().collect()
     }
 
     pub(super) fn limit(&mut self, path: Option<SessionPath>, reason: String) {

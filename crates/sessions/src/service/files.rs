@@ -31,7 +31,10 @@ const SOON: Duration = Duration::from_secs(10);
 const BRIEFLY: Duration = Duration::from_secs(1);
 
 /// How long one that nobody uses any more may take.
-const LATE: Duration = Duration::from_secs(300);
+const LATE: Duration = Duration::from_secs(60);
+
+/// How long the first comparison of both sides may take.
+const OPENING: Duration = Duration::from_secs(300);
 
 impl From<SyncError> for SessionError {
     fn from(error: SyncError) -> Self {
@@ -39,6 +42,7 @@ impl From<SyncError> for SessionError {
         match error {
             SyncError::Inside(inside) => inside.into(),
             SyncError::Store(store) => store.into(),
+            SyncError::Full => InsideError::NoSpace(message).into(),
             SyncError::Ended => InsideError::Unreachable(message).into(),
         }
     }
@@ -63,7 +67,9 @@ impl Service {
         // The former one first: only one may watch.
         *connection = None;
         let files = live.files.clone();
-        let opened = Connection::open(files, sandbox.clone(), client.home(HOME), fresh).await?;
+        let opened = Connection::open(files, sandbox.clone(), client.home(HOME), fresh);
+        let opened = tokio::time::timeout(OPENING, opened).await;
+        let opened = opened.map_err(|_| SessionError::from(InsideError::TimedOut))??;
         if fresh {
             let filled = Some(sandbox);
             live.update(&*self.parts.store, |record| record.filled = filled)
@@ -74,7 +80,7 @@ impl Service {
     }
 
     /// Connects to the machines of all sessions, after a start of the server. A machine that sleeps is left alone.
-    pub(super) async fn reconnect(&self) {
+    pub(super) async fn reconnect(self: Arc<Self>) {
         let all = self.all();
         let with_machine = all.iter().filter(|live| live.record().sandbox.is_some());
         join_all(with_machine.map(|live| async {
