@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use shoal_protocol::client::{Command, EnvdClient, Output, Tcp};
 use shoal_protocol::{ENVD_PORT, headers};
 
-use crate::http::Client;
+use crate::http::{Client, Lines};
 use crate::server::Server;
 
 /// A client with a key.
@@ -71,6 +71,32 @@ impl Api {
             serde_json::from_slice(&answer)?
         };
         Ok((answer, took))
+    }
+
+    /// Posts a body, and returns the lines of the answer as they come.
+    pub(crate) async fn lines(&self, path: &str, body: &Value) -> anyhow::Result<Lines> {
+        let headers = [
+            ("x-api-key", self.key.as_str()),
+            ("content-type", "application/json"),
+        ];
+        let url = format!("{}{path}", self.url);
+        self.client.lines(&url, &headers, body.to_string()).await
+    }
+
+    /// Writes bytes to a path of the API; returns the time in milliseconds.
+    pub(crate) async fn put(&self, path: &str, bytes: Vec<u8>) -> anyhow::Result<f64> {
+        let headers = [("x-api-key", self.key.as_str())];
+        let url = format!("{}{path}", self.url);
+        let begun = Instant::now();
+        self.client.call(Method::PUT, &url, &headers, bytes).await?;
+        Ok(millis(begun.elapsed()))
+    }
+
+    /// Reads the bytes at a path of the API.
+    pub(crate) async fn get(&self, path: &str) -> anyhow::Result<bytes::Bytes> {
+        let headers = [("x-api-key", self.key.as_str())];
+        let url = format!("{}{path}", self.url);
+        self.client.call(Method::GET, &url, &headers, "").await
     }
 
     /// The sandbox in a create's answer.

@@ -67,6 +67,21 @@ impl Client {
         Ok(size)
     }
 
+    /// Posts a body, and returns the lines of the answer as they come.
+    pub(crate) async fn lines(
+        &self,
+        url: &str,
+        headers: Headers<'_>,
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<Lines> {
+        let body = Full::new(body.into()).boxed_unsync();
+        let response = self.send(Method::POST, url, headers, body).await?;
+        Ok(Lines {
+            body: response.into_body(),
+            read: Vec::new(),
+        })
+    }
+
     async fn send(
         &self,
         method: Method,
@@ -88,6 +103,30 @@ impl Client {
             unreachable!("a failure is an error");
         }
         Ok(response)
+    }
+}
+
+/// The lines of an answer.
+pub(crate) struct Lines {
+    body: hyper::body::Incoming,
+    read: Vec<u8>,
+}
+
+impl Lines {
+    /// The next line, without its end; none at the end of the answer.
+    pub(crate) async fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let rest = self.read.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.read, rest);
+                line.pop();
+                return Ok(Some(line));
+            }
+            match self.body.frame().await {
+                Some(frame) => self.read.extend(frame?.into_data().unwrap_or_default()),
+                None => return Ok(None),
+            }
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use lexopt::prelude::*;
 use crate::api::Api;
 use crate::machine::Machine;
 use crate::measure::{
-    build, commands, create, crowd, files, gateway, interpreter, kernels, pool, rest,
+    build, commands, create, crowd, files, gateway, interpreter, kernels, pool, rest, sessions,
 };
 use crate::nginx::Nginx;
 use crate::report::Report;
@@ -44,7 +44,7 @@ struct Args {
 }
 
 const USAGE: &str = "shoal-bench [--program target/release/shoal] [--data target/bench] \
-[--page BENCHMARKS.md] [--port 3210] [create|commands|rest|build|interpreter|files|gateway|pool|crowd …]";
+[--page BENCHMARKS.md] [--port 3210] [create|commands|rest|build|interpreter|files|gateway|pool|sessions|crowd …]";
 
 fn main() -> ExitCode {
     let outcome = read().and_then(|args| {
@@ -144,6 +144,10 @@ async fn measure(args: &Args, server: &mut Server, report: &mut Report) -> anyho
         pool::measure(server, report).await?;
         report.note(kernels::NOTE);
         kernels::measure(server, 3, report).await?;
+    }
+    if wants("sessions") {
+        report.note(sessions::NOTE);
+        sessions::measure(server, report).await?;
     }
     if wants("crowd") {
         report.note(crowd::NOTE);

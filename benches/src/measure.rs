@@ -10,3 +10,4 @@ pub(crate) mod interpreter;
 pub(crate) mod kernels;
 pub(crate) mod pool;
 pub(crate) mod rest;
+pub(crate) mod sessions;

@@ -11,6 +11,9 @@ use crate::api::Api;
 /// The timeout of a build.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// The timeout of a builtin template's build, which downloads packages.
+const BUILTIN_TIMEOUT: Duration = Duration::from_secs(1200);
+
 /// An announced build.
 pub(crate) struct Build {
     pub(crate) template: String,
@@ -60,5 +63,27 @@ impl Build {
             }
             tokio::time::sleep(every).await;
         }
+    }
+}
+
+/// Builds a builtin template if it is missing, and waits until it is ready.
+pub(crate) async fn built(api: &Api, name: &str) -> anyhow::Result<()> {
+    let path = format!("/api/v1/templates/{name}/build");
+    let begun = Instant::now();
+    // An existing template may have an older daemon; cached steps do not run again.
+    api.call(Method::POST, &path, json!({"force": false}))
+        .await?;
+    let path = format!("/templates/{name}");
+    loop {
+        let (template, _) = api.call(Method::GET, &path, Value::Null).await?;
+        match template["builds"][0]["status"].as_str() {
+            Some("ready") => return Ok(()),
+            Some("error") => anyhow::bail!("the build of {name} failed"),
+            status => ensure!(
+                begun.elapsed() < BUILTIN_TIMEOUT,
+                "{name} is still {status:?}"
+            ),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

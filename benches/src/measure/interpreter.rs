@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use shoal_protocol::client::{Command, Output};
 
 use crate::api::{Api, Sandbox, asked, millis};
@@ -16,15 +16,13 @@ use crate::measure::{crowd, pool};
 use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
+use crate::template;
 
 /// The template.
 const NAME: &str = "code-interpreter-v1";
 
 /// The port of its server.
 const PORT: u16 = 49999;
-
-/// The timeout of its first build.
-const BUILD_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// The pool size.
 const POOLED: usize = 2;
@@ -71,7 +69,8 @@ pub(crate) async fn measure(
 ) -> anyhow::Result<()> {
     let api = Api::of(server)?;
     let client = Client::new();
-    let shown = built(&api).await?;
+    template::built(&api, NAME).await?;
+    let shown = create(&api).await?;
     let (mut bare, image) = Bare::of_saved(server, &shown, plain, MUCH)?;
     api.kill(&shown).await?;
     let [mut answered, mut restored, mut resident] = <[Samples; 3]>::default();
@@ -169,29 +168,6 @@ async fn warm(client: &Client, sandbox: &Sandbox, report: &mut Report) -> anyhow
         );
     }
     Ok(())
-}
-
-/// A sandbox of the template, which is built if it is missing.
-async fn built(api: &Api) -> anyhow::Result<Sandbox> {
-    let path = format!("/api/v1/templates/{NAME}/build");
-    let begun = Instant::now();
-    // An existing template may have an older daemon; cached steps do not run again.
-    api.call(Method::POST, &path, json!({"force": false}))
-        .await?;
-    loop {
-        let (template, _) = api
-            .call(Method::GET, &format!("/templates/{NAME}"), Value::Null)
-            .await?;
-        match template["builds"][0]["status"].as_str() {
-            Some("ready") => return create(api).await,
-            Some("error") => anyhow::bail!("the build of {NAME} failed"),
-            status => ensure!(
-                begun.elapsed() < BUILD_TIMEOUT,
-                "{NAME} is still {status:?}"
-            ),
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
 }
 
 async fn create(api: &Api) -> anyhow::Result<Sandbox> {
