@@ -16,10 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from ..shared import ROOT
 from .packages import HERE, PACKAGES, environment, install, node, pointing_at
 
 #: How long a file of cases may take, in seconds. Node's runner has one limit for cases and files.
 FILE_SECONDS = 600
+
+#: The generated client of sessions, which cases import from `shoal-sessions`.
+CLIENT = ROOT / "clients" / "typescript" / "src"
 
 FILES = sorted(path.name for path in HERE.glob("*.test.js"))
 DOMAIN = "domain.test.js"
@@ -61,6 +65,10 @@ def run(file: str, variables: dict[str, str], directory=HERE) -> Run:
     for path in (*HERE.iterdir(), directory / file):
         if path.suffix in (".js", ".py"):
             put(path, place / path.name)
+    client = place / "shoal-sessions"
+    client.mkdir(exist_ok=True)
+    for path in CLIENT.iterdir():
+        put(path, client / path.name)
     command = [node(), "--test", f"--test-timeout={(FILE_SECONDS - 10) * 1000}"]
     command += ["--test-reporter=./js/reporter.js", "--test-reporter-destination=stdout", f"js/{file}"]
     try:
