@@ -21,4 +21,4 @@ pub mod window;
 pub use self::files::Contents;
 pub use self::seal::SealingKey;
 pub use self::secrets::{FollowSecrets, Secrets};
-pub use self::service::{SessionParts, SessionService, SessionTemplates};
+pub use self::service::{MachineSupport, SessionParts, SessionService, SessionTemplates};

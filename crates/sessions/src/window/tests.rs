@@ -16,6 +16,7 @@ async fn window_at(clock: Arc<Manual>) -> Window {
 
 async fn window_with(clock: Arc<Manual>, secrets: FollowSecrets) -> Window {
     let place = Place {
+        in_container: false,
         client: Arc::new(Local::default()),
         clock,
         env: BTreeMap::from([("PS1".to_owned(), "$ ".to_owned())]),
