@@ -45,7 +45,7 @@ impl Planner {
         Self {
             access,
             drivers,
-            privileged: new.privileged,
+            privileged,
         }
     }
 
@@ -68,6 +68,10 @@ impl Planner {
         spec.runtime_from_operator = self.authorize_runtime(principal, resolved, &merged)?;
         if spec.privileged {
             self.check_privileged(spec.runtime.as_ref())?;
+            // Programs keep the capabilities that they were saved with.
+            if let Some(origin) = &mut spec.snapshot {
+                origin.memory = false;
+            }
         }
         let bounds = self.access.bounds(principal.team);
         let limits = if resolved.is_operators() {
@@ -127,11 +131,6 @@ impl Planner {
             network.egress.internet = Some(true);
         }
         let (start, start_env) = start_of(resolved);
-        // Programs keep the capabilities that they were saved with.
-        let snapshot = snapshot.map(|origin| SnapshotOrigin {
-            memory: origin.memory && !new.privileged,
-            ..origin
-        });
         SandboxSpec {
             start,
             start_env,
@@ -162,7 +161,7 @@ impl Planner {
             snapshot,
             purpose: Purpose::Use,
             port: new.port.or_else(|| resolved.entry()?.port),
-            privileged,
+            privileged: new.privileged,
         }
     }
 

@@ -58,13 +58,7 @@ pub(super) async fn create(
     }
     let runtime = choose(&shared, origin.runtime(&order))?.clone();
     origin.check(&runtime)?;
-    if order.privileged && !runtime.info.nested_containers {
-        return Err(DriverError::Unsupported {
-            runtime: runtime.info.name,
-            operation: "run containers in a sandbox",
-            instead: "runsc",
-        });
-    }
+    check_privileged(&order, &runtime)?;
     let mut phases = Phases::default();
     let _turn = take_turn(&shared, &mut phases).await?;
     // Check before making anything: the cleanup of a failed start must not touch an existing sandbox.
@@ -107,6 +101,18 @@ pub(super) async fn create(
             Err(error)
         }
     }
+}
+
+/// Refuses to give what a privileged sandbox has to a runtime that would give it the machine's.
+fn check_privileged(order: &StartSpec, runtime: &Runtime) -> Result<(), DriverError> {
+    if !order.privileged || runtime.info.nested_containers {
+        return Ok(());
+    }
+    Err(DriverError::Unsupported {
+        runtime: runtime.info.name.clone(),
+        operation: "run containers in a sandbox",
+        instead: "runsc",
+    })
 }
 
 fn origin_of(restored: bool) -> report::StartKind {
