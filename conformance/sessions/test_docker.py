@@ -100,7 +100,7 @@ def test_r2_085_images_are_built_pushed_to_a_registry_and_pulled(server, native,
     steps = f"FROM {IMAGE}\\nRUN echo by a build >/said\\nCMD [\"cat\", \"/said\"]\\n"
     output(native, privileged, f"mkdir -p b && printf '{steps}' >b/Dockerfile && docker build -q -t {name} b && docker push -q {name}")
     output(native, privileged, f"docker rmi {name} && ! docker image inspect {name} >/dev/null 2>&1")
-    assert output(native, privileged, f"docker run --quiet --rm {name}").splitlines()[-1] == "by a build"
+    assert output(native, privileged, f"docker run --rm {name} 2>/dev/null").splitlines()[-1] == "by a build"
 
 
 def test_r2_085_containers_have_a_network_behind_the_machine(native, privileged):

@@ -58,7 +58,8 @@ fn pair(asked: MachineParameters) -> (&'static str, &'static str) {
 
 #[test]
 fn r2_084_r2_087_r2_095_r2_096_r2_097_an_external_machine_has_no_parameters_of_a_sandbox() {
-    let refused_by_ssh: [(&str, fn(&mut MachineParameters)); 6] = [
+    type Give = fn(&mut MachineParameters);
+    let refused_by_ssh: [(&str, Give); 6] = [
         ("cpu_count", |asked| asked.cpu_count = Some(2)),
         ("memory_gb", |asked| asked.memory_gb = Some(2)),
         ("gpu_type", |asked| asked.gpu_type = Some("T4".to_owned())),
