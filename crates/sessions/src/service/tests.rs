@@ -324,15 +324,6 @@ async fn what_no_backend_makes_is_refused_by_name() {
             .map(|error| error.to_string())
             .unwrap_or_default()
     };
-    let privileged = MachineParameters {
-        privileged: true,
-        ..MachineParameters::default()
-    };
-    assert!(
-        create(privileged)
-            .await
-            .starts_with("`privileged` is not available here")
-    );
     let gpu = MachineParameters {
         gpu_type: Some("T4".to_owned()),
         ..MachineParameters::default()

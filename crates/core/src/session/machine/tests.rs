@@ -94,7 +94,7 @@ fn r2_088_r2_090_r2_097_an_image_needs_privileged_which_excludes_gpus() {
         pair(with(false, true, true)),
         ("docker_image", "privileged")
     );
-    for bad in ["", "Python:3.11", "-v", "a b"] {
+    for bad in ["", "-v", "a b", "a;b"] {
         let asked = MachineParameters {
             docker_image: Some(bad.to_owned()),
             ..with(true, false, false)
