@@ -135,12 +135,15 @@ def test_r2_102_and_r2_106_a_secret_is_a_variable_of_the_machine_that_it_was_act
     assert listed(native, session) == {"TOKEN": False}
 
 
-def test_r2_103_another_session_does_not_see_it(native, session):
+def test_r2_001_and_r2_103_another_session_does_not_see_it_nor_files_and_processes(native, session):
     other = native("POST", "/sessions", 201, json={})["id"]
     try:
         put(native, session, FIRST)
         turn(native, session, "activate")
         assert run(native, session, LENGTH)[0] == f"1\n{len(FIRST)}\n"
+        run(native, session, "echo mine > /tmp/mine; sleep 54321 &")
+        assert run(native, other, "ls /tmp/mine; pgrep -f 'slee[p] 54321'")[1]["code"] == 1
+        assert run(native, session, "cat /tmp/mine; pgrep -cf 'slee[p] 54321'")[0] == "mine\n1\n"
         assert listed(native, other) == {} and run(native, other, LENGTH)[0] == "0\n0\n"
         native("POST", f"/sessions/{other}/secrets/TOKEN/activate", 404)
     finally:

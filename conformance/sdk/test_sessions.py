@@ -47,14 +47,15 @@ def machine(native, session: str) -> str | None:
     return native("GET", f"/sessions/{session}").get("sandboxId")
 
 
-def test_r2_011_and_r2_020_a_machine_comes_with_the_first_command_and_again_after_a_reset(native, session):
+def test_r2_011_r2_012_r2_020_r2_023_r2_024_and_r2_100_a_machine_comes_with_the_first_command_and_again_after_a_reset(native, session):
     seen = native("GET", f"/sessions/{session}")
     assert seen["windows"] == [] and "sandboxId" not in seen and seen["metadata"] == {"purpose": "test"}
     assert run(native, session, "echo here; false") == ("here\n", {"type": "exit", "code": 1})
     first = native("GET", f"/sessions/{session}")
     assert first["endsAt"] and [window["name"] for window in first["windows"]] == ["main"]
     assert native("GET", f"/sandbox/{first['sandboxId']}")["id"] == first["sandboxId"]
-    run(native, session, "echo left > /tmp/left; sleep 1000 &")
+    assert first["isolation"] == "gvisor", "R2-008: what isolates it is said"
+    run(native, session, "echo left > /tmp/left; export LEFT=left; sleep 1000 &")
     # R2-026: nothing ends without a confirmation.
     question = native("POST", f"/sessions/{session}/reset", 202, json={})
     assert question["done"] is False and machine(native, session) == first["sandboxId"]
@@ -64,15 +65,19 @@ def test_r2_011_and_r2_020_a_machine_comes_with_the_first_command_and_again_afte
     native("POST", f"/sessions/{session}/reset", 409, json={"token": question["token"]})
     assert machine(native, session) is None
     native("GET", f"/sandbox/{first['sandboxId']}", 404)
-    output, end = run(native, session, "ls /tmp/left; pgrep -c sleep")
-    assert "No such file" in output and end["code"] == 1
+    assert "isolation" not in native("GET", f"/sessions/{session}")
+    output, end = run(native, session, "echo -$LEFT-; ls /tmp/left; pgrep -c sleep")
+    assert output.startswith("--\n") and "No such file" in output and end["code"] == 1
     assert machine(native, session) not in (None, first["sandboxId"])
 
 
-def test_r2_070_to_r2_072_a_window_keeps_its_shell_and_shares_it_with_none(native, session):
+def test_r2_069_r2_070_r2_071_and_r2_072_a_window_comes_with_its_first_use_and_keeps_its_shell_and_shares_it_with_none(native, session):
     run(native, session, "cd /tmp; export COLOUR=blue; twice() { echo $1$1; }")
     assert run(native, session, "pwd; echo $COLOUR; twice a")[0] == "/tmp\nblue\naa\n"
+    windows = lambda: [window["name"] for window in native("GET", f"/sessions/{session}")["windows"]]  # noqa: E731
+    assert windows() == ["main"]
     assert run(native, session, "echo -$COLOUR-; pwd", "other")[0].startswith("--\n/home/")
+    assert windows() == ["main", "other"]
 
 
 def test_r2_075_a_command_cancels_the_one_before_it_and_no_other(native, session):
@@ -148,7 +153,8 @@ def test_r2_016_persist_moves_the_deadline(native, session):
         ({"docker_image": "python:3.11"}, 400, ["docker_image", "privileged"]),
         ({"ssh_connection": "me@host:22", "ssh_private_key": "k", "cpu_count": 1}, 400, ["cpu_count", "ssh_connection"]),
         ({"ssh_connection": "me@host:22"}, 400, ["ssh_connection", "ssh_private_key"]),
-        ({"gpu_type": "T4"}, 501, ["gpu_type"]), ({"privileged": True}, 501, ["privileged"]),
+        ({"gpu_type": "T4"}, 501, ["gpu_type"]), ({"gpu_type": "H100", "gpu_count": 2}, 501, ["gpu_type"]),
+        ({"privileged": True}, 501, ["privileged", "sessions.privileged"]),
         ({"privileged": True, "docker_image": "python:3.11"}, 501, ["docker_image"]),
         ({"ssh_connection": "me@host:22", "ssh_private_key": "k"}, 501, ["ssh_connection"]),
     ],
@@ -208,11 +214,13 @@ def shoal(server, *arguments: str, code: int = 0) -> str:
 
 
 def test_the_command_line(shared):
+    assert "`gpu_type`" in shoal(shared, "create", "--gpu-type", "A100", "--gpu-count", "2", code=70)
+    assert "`docker_image`" in shoal(shared, "create", "--privileged", "--docker-image", "python:3.11", code=70)
     made = shoal(shared, "create", "--metadata", "purpose=cli").strip()
     assert shoal(shared, "exec", made, "echo $((6 * 7)); echo x >&2") == "42\nx\n"
     assert shoal(shared, "exec", made, "--window", "w", "exit 3", code=3)
     assert made in shoal(shared, "ls") and "purpose=cli" in shoal(shared, "ls")
-    assert "main" in shoal(shared, "info", made)
+    assert "main" in shoal(shared, "info", made) and "gvisor" in shoal(shared, "info", made)
     shoal(shared, "persist", made, "on")
     assert json.loads(shoal(shared, "info", made, "--json"))["persist"] is True
     # Without a terminal it cannot ask.

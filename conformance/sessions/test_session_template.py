@@ -36,7 +36,7 @@ def test_r2_002_it_is_ubuntu_or_says_that_it_is_not(native, session):
         assert identity == "ubuntu" and system == name
 
 
-def test_r2_003_to_r2_005_and_r2_009_its_user_is_sandbox_at_home_and_may_be_root(native, session):
+def test_r2_003_r2_004_r2_005_and_r2_009_its_user_is_sandbox_at_home_and_may_be_root(native, session):
     told = output(native, session, "pwd; uname -m; id -un; id -u user; sudo -n id -un; echo $HOME $0")
     assert told.splitlines()[1:] == ["x86_64", "sandbox", "1000", "root", "/home/sandbox /bin/bash"]
     # A window begins at home.
@@ -53,12 +53,15 @@ def test_r2_006_and_r2_007_it_has_two_processors_and_seven_gigabytes(server, nat
     assert limits(server, machine(native, session), "runsc") == (2000, 7 << 30)
 
 
-def test_r2_007_what_needs_more_memory_fails_inside(native):
+def test_r2_007_and_r2_080_what_needs_more_memory_fails_inside_on_the_same_system(native, session):
     made = native("POST", "/sessions", 201, json={"machine": {"memory_gb": 1}})["id"]
     try:
         told, end = run(native, made, "echo kept > kept; python3 -c 'print(len(bytes(1 << 20) * 3000))'")
         assert end["code"] != 0 and "3145728000" not in told, (told, end)
         assert output(native, made, "cat kept") == "kept\n"
+        # R2-080: it is the same system as without a size of its own.
+        identity = ". /etc/os-release; echo $ID"
+        assert output(native, made, identity) == output(native, session, identity)
     finally:
         native("DELETE", f"/sessions/{made}")
 
@@ -85,7 +88,7 @@ def trust(server, native, session: str) -> str:
     return "export PIP_CERT=/tmp/authorities.pem NPM_CONFIG_CAFILE=/tmp/authorities.pem"
 
 
-def test_r2_022_and_r2_032_to_r2_034_packages_are_installed_and_gone_with_the_machine(server, native, own):
+def test_r2_022_r2_032_r2_033_r2_034_and_r2_100_packages_are_installed_and_gone_with_the_machine(server, native, own):
     output(native, own, trust(server, native, own))
     output(native, own, "sudo apt-get update -qq && sudo apt-get install -qq hello >/dev/null 2>&1 && hello")
     output(native, own, "pip install -q six && pip show -q six && npm install --silent --global is-odd && npm ls -g is-odd")
@@ -105,8 +108,9 @@ def test_r2_034_and_r2_035_npm_and_pnpm_work(native, session):
 
 def test_r2_036_and_r2_099_it_runs_no_containers(native, session):
     assert output(native, session, "command -v docker podman runc containerd; ls /var/run/docker.sock 2>&1 | grep -c 'No such'") == "1\n"
-    refused = native("POST", "/sessions", 501, json={"machine": {"privileged": True}})
-    assert "privileged" in refused
+    # Nor would they run if they were installed: root may not mount, and has no network to divide.
+    assert run(native, session, "sudo mount -t tmpfs none /mnt")[1]["code"] != 0
+    assert run(native, session, "sudo unshare --mount --net true")[1]["code"] != 0
 
 
 def test_r2_027_a_reboot_ends_it_and_the_next_command_gets_another(native, own):

@@ -75,6 +75,18 @@ struct CreateArgs {
     /// Memory of its machine in GiB: 1 to 64.
     #[arg(long, value_name = "GIB")]
     memory: Option<u32>,
+    /// Docker in its machine, if the server allows that.
+    #[arg(long)]
+    privileged: bool,
+    /// The image of a container in which its commands run. Needs --privileged.
+    #[arg(long, value_name = "IMAGE")]
+    docker_image: Option<String>,
+    /// The model of its GPUs: A10G, A100, T4, L4 or H100.
+    #[arg(long, value_name = "MODEL")]
+    gpu_type: Option<String>,
+    /// The number of its GPUs: 1 to 8.
+    #[arg(long, value_name = "COUNT")]
+    gpu_count: Option<u32>,
     /// Keep its machine for a day after its last command, instead of an hour.
     #[arg(long)]
     persist: bool,
@@ -170,6 +182,10 @@ async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(),
         machine: SessionMachine {
             cpu_count: args.cpu,
             memory_gb: args.memory,
+            privileged: args.privileged,
+            docker_image: args.docker_image,
+            gpu_type: args.gpu_type,
+            gpu_count: args.gpu_count,
             ..SessionMachine::default()
         },
         persist: args.persist,
@@ -220,6 +236,8 @@ async fn info(server: &Connection, id: &str, json: bool) -> Result<(), Failure> 
             "sandbox",
             machine.unwrap_or("none until the next command").to_owned(),
         ),
+        ("system", output::plain(&session.system.unwrap_or_default())),
+        ("isolation", session.isolation.unwrap_or_default()),
         ("ends", session.ends_at.unwrap_or_default()),
         ("persist", session.persist.to_string()),
         ("preview", session.preview_url),

@@ -94,6 +94,7 @@ fn spec(
         purpose: Purpose::Use,
         // That of its entry.
         port: entry.and_then(|_| pod::port(template)),
+        privileged: false,
     }
 }
 

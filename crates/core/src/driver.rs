@@ -164,6 +164,9 @@ pub struct StartSpec {
     pub egress: Egress,
     /// The environment of its first process.
     pub env: BTreeMap<String, String>,
+    /// Whether containers run inside. A driver refuses it for a runtime without
+    /// [`RuntimeInfo::nested_containers`].
+    pub privileged: bool,
     /// The token that the daemon requires from its first moment. The driver passes it where no other
     /// process sees it. Restored memory already has a token.
     pub guest_token: Token,

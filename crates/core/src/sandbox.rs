@@ -111,6 +111,9 @@ pub struct SandboxSpec {
     /// said.
     #[serde(default)]
     pub port: Option<NonZeroU16>,
+    /// Whether containers run inside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub privileged: bool,
 }
 
 /// The salts of a sandbox's tokens.

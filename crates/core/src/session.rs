@@ -25,6 +25,7 @@ use self::machine::MachineType;
 use self::preview::{PreviewHash, Wakes};
 use crate::auth::{Principal, TeamSlug};
 use crate::clock::Timestamp;
+use crate::driver::Isolation;
 use crate::id::{InvalidId, KeyId, SandboxId, TeamId, base36};
 
 /// The longest name of a window, in bytes.
@@ -148,6 +149,9 @@ pub struct SessionRecord {
     /// What that machine calls its system, and why it is not what the session asked for.
     #[serde(default)]
     pub system: Option<String>,
+    /// What isolates that machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
     /// When it was made.
     pub created_at: Timestamp,
     /// The hash of its preview, for its whole life. A session of a former version gets one when it is opened.

@@ -127,6 +127,8 @@ pub struct EngineConfig {
     pub build_on_demand: BuildOnDemand,
     /// Which runtimes a key may choose that is no admin's.
     pub runtimes: AllowedRuntimes,
+    /// Whether sandboxes may be privileged: containers run in them.
+    pub privileged: bool,
     /// Where the logs of sandboxes are kept.
     pub logs: PathBuf,
     /// The directory of uploads for builds.
@@ -161,6 +163,7 @@ impl EngineConfig {
             custom_images: CustomImages::default(),
             build_on_demand: BuildOnDemand::default(),
             runtimes: AllowedRuntimes::default(),
+            privileged: false,
             logs: data.join("logs"),
             uploads: data.join("uploads"),
             upload_max: UPLOAD_MAX,

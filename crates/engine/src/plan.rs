@@ -35,12 +35,18 @@ pub(crate) struct PoolKey {
 pub(crate) struct Planner {
     access: Arc<Access>,
     drivers: Arc<Drivers>,
+    /// Whether sandboxes may be privileged.
+    privileged: bool,
 }
 
 impl Planner {
     /// `drivers` know the runtimes, and bound how far a sandbox can grow.
-    pub(crate) fn new(access: Arc<Access>, drivers: Arc<Drivers>) -> Self {
-        Self { access, drivers }
+    pub(crate) fn new(access: Arc<Access>, drivers: Arc<Drivers>, privileged: bool) -> Self {
+        Self {
+            access,
+            drivers,
+            privileged,
+        }
     }
 
     /// Merges the request over its template, its image and the defaults, within the limits of the
@@ -60,6 +66,13 @@ impl Planner {
         let merged = merge(&layers);
         let mut spec = self.spec_of(resolved, &merged, &below, new);
         spec.runtime_from_operator = self.authorize_runtime(principal, resolved, &merged)?;
+        if spec.privileged {
+            self.check_privileged(spec.runtime.as_ref())?;
+            // Programs keep the capabilities that they were saved with.
+            if let Some(origin) = &mut spec.snapshot {
+                origin.memory = false;
+            }
+        }
         let bounds = self.access.bounds(principal.team);
         let limits = if resolved.is_operators() {
             requested_over(bounds.nearest(spec.resources), &new.resources)
@@ -74,8 +87,9 @@ impl Planner {
             self.check_pauses(spec.runtime.as_ref(), new.keep_memory)?;
         }
         let default = self.runtime_of(None).map(|info| &info.name);
-        let pool = pool_of(resolved)
-            .filter(|_| member_can_become(&spec, grows_to, &merged, &below, default));
+        let pool = pool_of(resolved).filter(|_| {
+            !spec.privileged && member_can_become(&spec, grows_to, &merged, &below, default)
+        });
         Ok((spec, pool))
     }
 
@@ -147,6 +161,7 @@ impl Planner {
             snapshot,
             purpose: Purpose::Use,
             port: new.port.or_else(|| resolved.entry()?.port),
+            privileged: new.privileged,
         }
     }
 
@@ -183,6 +198,20 @@ impl Planner {
         match asked {
             Some(name) => runtimes.iter().find(|info| info.name == *name),
             None => runtimes.first(),
+        }
+    }
+
+    /// Refuses containers inside before anything starts.
+    fn check_privileged(&self, runtime: Option<&RuntimeName>) -> Result<(), CreateError> {
+        if !self.privileged {
+            return Err(CreateError::PrivilegedForbidden);
+        }
+        match self.runtime_of(runtime) {
+            Some(info) if !info.nested_containers => {
+                Err(CreateError::NoNestedContainers(info.name.clone()))
+            }
+            // The start refuses an unknown runtime by name.
+            _ => Ok(()),
         }
     }
 

@@ -68,6 +68,7 @@ pub fn record(id: &str) -> SandboxRecord {
             start_env: BTreeMap::new(),
             purpose: Purpose::Use,
             port: None,
+            privileged: false,
         },
         state: State::Running,
         created_at: Timestamp::from_unix_millis(0),

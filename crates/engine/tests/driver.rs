@@ -34,6 +34,7 @@ impl Subject for Fake {
             },
             egress: spec.network.egress,
             env: spec.env,
+            privileged: false,
         }
     }
 

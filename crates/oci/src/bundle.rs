@@ -49,6 +49,20 @@ const CAPABILITIES: [Capability; 11] = [
     Capability::Setuid,
 ];
 
+/// What root of a privileged sandbox has in addition: mounts, networks, namespaces and device files of gVisor's kernel.
+/// Docker needs them, and gives some of them to its containers. None reaches the machine's kernel, so a runtime that shares
+/// it never gets them.
+const PRIVILEGED_CAPABILITIES: [Capability; 5] = [
+    Capability::Mknod,
+    Capability::NetAdmin,
+    Capability::NetRaw,
+    Capability::SysAdmin,
+    Capability::SysChroot,
+];
+
+/// The read-only path that Docker writes to: gVisor's own settings.
+const KERNEL_SETTINGS: &str = "/proc/sys";
+
 /// The hidden and the read-only paths below `/proc` and `/sys`.
 const MASKED: [&str; 13] = [
     "/proc/acpi",
@@ -84,6 +98,8 @@ pub(crate) struct Bundle<'a> {
     /// The first host user of the sandbox's range, if it has a user namespace.
     pub(crate) first_user: u32,
     pub(crate) env: &'a [String],
+    /// Whether containers run inside. For gVisor alone.
+    pub(crate) privileged: bool,
 }
 
 impl Bundle<'_> {
@@ -96,7 +112,7 @@ impl Bundle<'_> {
             .namespaces(self.namespaces()?)
             .cgroups_path(&self.cgroup)
             .masked_paths(MASKED.map(str::to_owned))
-            .readonly_paths(READ_ONLY.map(str::to_owned))
+            .readonly_paths(self.read_only())
             .resources(
                 LinuxResourcesBuilder::default()
                     .devices(devices()?)
@@ -123,9 +139,15 @@ impl Bundle<'_> {
                     .build()?,
             )
             .process(self.process()?)
-            .mounts(mounts(self.kind)?)
+            .mounts(mounts(self.kind, self.privileged)?)
             .linux(linux.build()?)
             .build()
+    }
+
+    fn read_only(&self) -> Vec<String> {
+        let paths = READ_ONLY.into_iter();
+        let kept = paths.filter(|path| !(self.privileged && *path == KERNEL_SETTINGS));
+        kept.map(str::to_owned).collect()
     }
 
     fn namespaces(&self) -> Result<Vec<oci_spec::runtime::LinuxNamespace>, OciSpecError> {
@@ -153,9 +175,13 @@ impl Bundle<'_> {
         env.extend_from_slice(self.env);
         // Root of a user namespace may not raise a limit above this process's own.
         let (_, own) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, OPEN_FILES_SOFT));
+        let more = PRIVILEGED_CAPABILITIES
+            .into_iter()
+            .filter(|_| self.privileged);
         let capabilities = || {
             CAPABILITIES
                 .into_iter()
+                .chain(more.clone())
                 .collect::<std::collections::HashSet<_>>()
         };
         ProcessBuilder::default()
@@ -191,7 +217,7 @@ impl Bundle<'_> {
     }
 }
 
-fn mounts(kind: Kind) -> Result<Vec<Mount>, OciSpecError> {
+fn mounts(kind: Kind, privileged: bool) -> Result<Vec<Mount>, OciSpecError> {
     let mount = |destination: &str, kind: &str, options: &[&str]| {
         MountBuilder::default()
             .destination(destination)
@@ -235,6 +261,14 @@ fn mounts(kind: Kind) -> Result<Vec<Mount>, OciSpecError> {
         mounts.push(mount(
             "/dev/mqueue",
             "mqueue",
+            &["nosuid", "noexec", "nodev"],
+        )?);
+    } else if privileged {
+        // gVisor's own, not the machine's.
+        mounts.push(mount("/sys", "sysfs", &["nosuid", "noexec", "nodev"])?);
+        mounts.push(mount(
+            "/sys/fs/cgroup",
+            "cgroup",
             &["nosuid", "noexec", "nodev"],
         )?);
     } else {
@@ -307,64 +341,4 @@ fn machine_id(hostname: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spec(kind: Kind) -> Spec {
-        Bundle {
-            kind,
-            hostname: "ia",
-            root: Path::new("/r"),
-            network_namespace: Path::new("/n"),
-            cgroup: "/shoal/x/ia".into(),
-            first_user: 1 << 20,
-            env: &["A=1".to_owned()],
-        }
-        .spec()
-        .unwrap()
-    }
-
-    #[test]
-    fn root_in_a_sandbox_never_has_what_opens_the_machine() {
-        for kind in [Kind::Runsc, Kind::Runc] {
-            let spec = spec(kind);
-            let process = spec.process().as_ref().unwrap();
-            let sets = process.capabilities().as_ref().unwrap();
-            for set in [sets.bounding(), sets.effective(), sets.permitted()] {
-                let set = set.as_ref().unwrap();
-                for never in [
-                    Capability::SysAdmin,
-                    Capability::SysPtrace,
-                    Capability::NetRaw,
-                    Capability::NetAdmin,
-                    Capability::SysModule,
-                    Capability::Mknod,
-                    Capability::SysRawio,
-                    Capability::Bpf,
-                    Capability::SysTime,
-                ] {
-                    assert!(!set.contains(&never), "{never}");
-                }
-            }
-            for set in [sets.ambient(), sets.inheritable()] {
-                assert!(set.as_ref().unwrap().is_empty());
-            }
-        }
-    }
-
-    #[test]
-    fn a_shared_kernel_comes_with_a_user_namespace_and_a_filter() {
-        let linux = spec(Kind::Runc).linux().clone().unwrap();
-        assert!(linux.seccomp().is_some());
-        let mapping = linux.uid_mappings().as_ref().unwrap()[0];
-        assert_eq!((mapping.container_id(), mapping.host_id()), (0, 1 << 20));
-        assert!(
-            spec(Kind::Runsc)
-                .linux()
-                .as_ref()
-                .unwrap()
-                .uid_mappings()
-                .is_none()
-        );
-    }
-}
+mod tests;

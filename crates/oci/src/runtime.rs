@@ -103,6 +103,8 @@ pub(crate) struct Start<'a> {
     pub(crate) from: From<'a>,
     /// Its memory limit.
     pub(crate) limit: Mib,
+    /// Whether containers run inside.
+    pub(crate) privileged: bool,
 }
 
 impl Runtime {
@@ -132,6 +134,9 @@ impl Runtime {
         let pid_file = start.bundle.join("pid");
         let mut command = Command::new(&self.program);
         command.args(self.global_arguments(&log));
+        if start.privileged {
+            command.args(PRIVILEGED_FLAGS);
+        }
         match start.from {
             From::Boot(line) => command.arg("run").stdin(holding(line)?),
             // Pages that are not needed immediately are loaded while it runs.
@@ -300,6 +305,10 @@ const RUNSC_FLAGS: [&str; 6] = [
     "--host-settings=ignore",
 ];
 
+/// Containers have interfaces of their own, behind an address translation in gVisor's network stack. Setting that up
+/// takes a raw socket, and Docker announces addresses with packets that it makes itself.
+const PRIVILEGED_FLAGS: [&str; 2] = ["--net-raw", "--allow-packet-socket-write"];
+
 /// A pipe that contains one line and ends. It is unnamed, only the child has it, and it is closed
 /// after it was read.
 fn holding(line: &str) -> io::Result<Stdio> {
@@ -377,34 +386,4 @@ fn shortened(said: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_message_keeps_its_cause() {
-        assert_eq!(shortened("short: no space left"), "short: no space left");
-        let long = format!(
-            "checkpoint: {}: no space left on device",
-            "object ".repeat(500)
-        );
-        let kept = shortened(&long);
-        assert!(kept.starts_with("checkpoint: object"));
-        assert!(kept.ends_with(": no space left on device"), "{kept}");
-        assert!(kept.chars().count() < 610);
-    }
-
-    #[test]
-    fn a_state_file_belongs_to_the_sandbox_whose_whole_id_it_holds() {
-        for name in [
-            "ia",
-            "ia_sandbox:ia.state",
-            "ia_sandbox:ia.lock",
-            "runsc-ia.sock",
-        ] {
-            assert!(belongs_to(name, "ia"), "{name}");
-        }
-        for name in ["iab", "iab_sandbox:iab.state", "null-netns", "xia"] {
-            assert!(!belongs_to(name, "ia"), "{name}");
-        }
-    }
-}
+mod tests;

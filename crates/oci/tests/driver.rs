@@ -270,6 +270,13 @@ async fn what_cannot_be_made_is_refused_by_name() {
         unknown.to_string(),
         "runtime firecracker is not available: use one of runsc, runc"
     );
+    let mut privileged = order("ia", Some("runc"));
+    privileged.privileged = true;
+    let privileged = driver.create(privileged).await.unwrap_err();
+    assert_eq!(
+        privileged.to_string(),
+        "runtime runc cannot run containers in a sandbox: use runsc"
+    );
     let mut missing = order("ia", None);
     missing.start = Start::Image("nothing:1".parse().unwrap());
     let missing = driver.create(missing).await.unwrap_err();

@@ -19,7 +19,7 @@ use shoal_gateway::{Gateway, GatewayConfig};
 use shoal_images::{ImageStore, SandboxLayers, StoreConfig};
 use shoal_node::NetworkConfig;
 use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
-use shoal_sessions::{Contents, SessionParts, SessionService};
+use shoal_sessions::{Contents, MachineSupport, SessionParts, SessionService};
 use shoal_tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -194,6 +194,7 @@ async fn with_sessions(
         memories: store,
         builds: ports.builds.clone(),
         templates: config.templates.sessions.clone(),
+        support: machine_support(config, &ports)?,
         clock: ports.clock.clone(),
         previews: PreviewDomain::of(config.domain.as_deref()),
     })
@@ -208,6 +209,17 @@ async fn with_sessions(
         session_memories: sessions.clone(),
         previews: sessions,
         ..ports
+    })
+}
+
+/// What the machines of sessions can be: what the default runtime can do, and the operator allows.
+fn machine_support(config: &Config, ports: &Ports) -> anyhow::Result<MachineSupport> {
+    let runtimes = &ports.installation.capabilities().runtimes;
+    let default = runtimes.first().context("no runtime is installed")?;
+    Ok(MachineSupport {
+        runtime: default.name.clone(),
+        nested_containers: default.nested_containers,
+        privileged: config.templates.privileged,
     })
 }
 
@@ -296,6 +308,7 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
         custom_images: config.templates.custom_images,
         build_on_demand: config.templates.build_on_demand,
         runtimes: config.runtime.allowed.clone(),
+        privileged: config.templates.privileged,
         uploads_per_team: config.limits.uploads_per_team.map(Mib::bytes),
         uploads_of_all: config.limits.uploads.map(Mib::bytes),
         logs_per_team: config.limits.logs_per_team.bytes(),

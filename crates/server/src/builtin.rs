@@ -52,12 +52,18 @@ macro_rules! files {
     };
 }
 
-const OFFERED: [Offered; 2] = [CODE_INTERPRETER, SESSION];
+const OFFERED: [Offered; 3] = [CODE_INTERPRETER, SESSION, SESSION_DOCKER];
 
 const SESSION: Offered = Offered {
     name: "session-v1",
     definition: include_str!("../../../templates/session-v1/template.toml"),
     files: files!("session-v1": "reboot.sh"),
+};
+
+const SESSION_DOCKER: Offered = Offered {
+    name: "session-docker-v1",
+    definition: include_str!("../../../templates/session-docker-v1/template.toml"),
+    files: files!("session-docker-v1": "start-docker.sh"),
 };
 
 const CODE_INTERPRETER: Offered = Offered {
@@ -107,8 +113,12 @@ pub(crate) fn offer(engine: &Engine) -> anyhow::Result<()> {
 
 impl Offered {
     fn read(&self) -> anyhow::Result<Definition> {
-        Definition::read(self.definition, self.files)
-            .with_context(|| format!("the definition of the template {}", self.name))
+        let definition = Definition::read(self.definition, self.files)
+            .with_context(|| format!("the definition of the template {}", self.name))?;
+        match OFFERED.iter().find(|below| definition.is_from(below.name)) {
+            Some(below) => Ok(definition.over(below.read()?)),
+            None => Ok(definition),
+        }
     }
 
     fn template(&self) -> anyhow::Result<BuiltinTemplate> {

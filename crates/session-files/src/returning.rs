@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn r2_039_to_r2_043_text_returns() {
+    fn r2_039_r2_040_r2_041_r2_042_r2_043_text_returns() {
         for name in [
             "a.py", "b.rs", "c.ts", "d.c", "e.go", "f.sh", "g.json", "h.yaml", "i.toml", "j.md",
             "k.txt", "Makefile", ".env", "ä.txt", "empty",
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn r2_044_to_r2_048_media_return() {
+    fn r2_044_r2_045_r2_046_r2_047_r2_048_media_return() {
         for (name, contents) in [
             ("a.png", b"\x89PNG\r\n\x1a\n\0\0".as_slice()),
             ("a.jpg", b"\xff\xd8\xff\xe0\0"),

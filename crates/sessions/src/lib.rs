@@ -23,4 +23,4 @@ pub use self::events::WindowEvents;
 pub use self::files::Contents;
 pub use self::seal::SealingKey;
 pub use self::secrets::{FollowSecrets, Secrets};
-pub use self::service::{SessionParts, SessionService, SessionTemplates};
+pub use self::service::{MachineSupport, SessionParts, SessionService, SessionTemplates};

@@ -5,6 +5,7 @@ mod files;
 mod live;
 mod machine;
 mod memories;
+mod nesting;
 mod ports;
 mod preview;
 mod reset;
@@ -37,6 +38,7 @@ use tokio::sync::Notify;
 
 use self::live::Live;
 use self::machine::Keep;
+pub use self::nesting::MachineSupport;
 use self::preview::{Lookup, Published};
 pub use self::template::SessionTemplates;
 use crate::events::Events;
@@ -82,6 +84,8 @@ pub struct SessionParts {
     pub contents: Contents,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// What their machines can be here.
+    pub support: MachineSupport,
     /// The domain of their previews.
     pub previews: PreviewDomain,
 }
@@ -199,6 +203,7 @@ impl Service {
     ) -> Result<SessionView, SessionError> {
         let machine = MachineType::try_from(new.machine)?;
         machine::check_served(&machine)?;
+        nesting::check(&machine, &self.parts.support)?;
         check_labels(&new.metadata)?;
         let of_team = |live: &&Arc<Live>| live.record().team == principal.team;
         if self.sessions.read().values().filter(of_team).count() >= SESSIONS_MAX {
@@ -219,6 +224,7 @@ impl Service {
             sandbox: None,
             filled: None,
             system: None,
+            isolation: None,
             created_at: now,
             preview: None,
             wakes: Wakes {

@@ -50,6 +50,15 @@ const VARIABLES: &[(&str, &str)] = &[
     ("SYSTEMD_PAGER", "cat"),
 ];
 
+/// The container in which the commands of a session may run.
+pub(crate) const CONTAINER: &str = "session";
+
+/// The directory of the session's files in that container, and in the machine around it.
+pub(crate) const WORKSPACE: &str = "/workspace";
+
+/// The keys by which Docker's client detaches: a sequence that nobody types, in place of one that people do.
+const DETACH_KEYS: &str = "ctrl-@,ctrl-_,ctrl-@,ctrl-_";
+
 /// What a window does.
 #[derive(Debug, Clone)]
 pub struct State {
@@ -95,21 +104,38 @@ pub struct Place {
     pub secrets: FollowSecrets,
     /// Those who listen to what happens in it.
     pub events: WindowEvents,
+    /// Whether its shell runs in the container [`CONTAINER`] of the machine.
+    pub in_container: bool,
 }
 
 impl Place {
     /// The shell of a window. A login shell reads the settings of the machine and of the user.
-    fn shell(&self) -> SandboxCommand {
-        let mut command = SandboxCommand::new("/bin/bash", ["-l", "-i"])
-            .with_terminal(SIZE.cols, SIZE.rows)
-            .with_stdin();
-        for (name, value) in VARIABLES {
-            command = command.with_env(name, value);
-        }
-        for (name, value) in &self.env {
-            command = command.with_env(name, value);
-        }
-        command
+    pub(crate) fn shell(&self) -> SandboxCommand {
+        let own = self.env.iter().map(|(name, value)| (&**name, &**value));
+        let variables = VARIABLES.iter().copied().chain(own);
+        let command = if self.in_container {
+            // No login shell: its settings would replace the variables of the image.
+            let mut words = vec![
+                "exec",
+                "--interactive",
+                "--tty",
+                "--detach-keys",
+                DETACH_KEYS,
+            ];
+            let pairs: Vec<_> = variables
+                .clone()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect();
+            words.extend(pairs.iter().flat_map(|pair| ["--env", &**pair]));
+            words.extend([CONTAINER, "/bin/bash", "-i"]);
+            SandboxCommand::new("docker", words)
+        } else {
+            SandboxCommand::new("/bin/bash", ["-l", "-i"])
+        };
+        let command = command.with_terminal(SIZE.cols, SIZE.rows).with_stdin();
+        variables.fold(command, |command, (name, value)| {
+            command.with_env(name, value)
+        })
     }
 }
 

@@ -59,6 +59,8 @@ pub struct SandboxRequest {
     pub resources: RequestedResources,
     /// Limits to put in force in place, once it runs.
     pub resize: Option<ResizeCreated>,
+    /// Whether containers run inside. No API offers this: the machines of sessions ask for it.
+    pub privileged: bool,
 }
 
 impl SandboxRequest {
@@ -92,6 +94,7 @@ impl SandboxRequest {
             runtime: None,
             resources: RequestedResources::default(),
             resize: None,
+            privileged: false,
         }
     }
 
@@ -222,6 +225,14 @@ pub enum CreateError {
         "runtime {0} cannot keep memory in a pause: keep the files alone, or use another runtime"
     )]
     CannotKeepMemory(RuntimeName),
+    /// The runtime cannot run containers inside.
+    #[error("runtime {0} cannot run containers in a sandbox: use runsc")]
+    NoNestedContainers(RuntimeName),
+    /// The operator does not allow privileged sandboxes.
+    #[error(
+        "privileged sandboxes are not allowed here: the operator may set `sessions.privileged`"
+    )]
+    PrivilegedForbidden,
     /// The request names a snapshot and another image; a snapshot has its own.
     #[error("a snapshot cannot be started with another image")]
     ImageOfSnapshot,

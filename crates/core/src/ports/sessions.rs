@@ -182,6 +182,20 @@ pub enum SessionError {
     /// The parameters of its machine do not go together.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// This installation has no such machine.
+    #[error("`{parameter}` is not available here: {reason}")]
+    NoSuchMachine {
+        /// The parameter that asks for it.
+        parameter: &'static str,
+        /// Why there is none.
+        reason: String,
+    },
+    /// Docker in the machine does not do its work.
+    #[error("Docker in the machine of the session: {0}")]
+    Docker(String),
+    /// There is no container of the image that commands are to run in.
+    #[error("`docker_image`: {0}")]
+    Image(String),
     /// Its machine cannot be made.
     #[error(transparent)]
     Create(#[from] CreateError),

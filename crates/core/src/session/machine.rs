@@ -152,6 +152,15 @@ pub enum MachineError {
 }
 
 impl MachineType {
+    /// Where its commands run.
+    #[must_use]
+    pub fn nesting(&self) -> &Nesting {
+        match self {
+            Self::Sandbox { nesting, .. } => nesting,
+            Self::External(_) => &Nesting::None,
+        }
+    }
+
     /// The machine of a session that asks for nothing.
     #[must_use]
     pub fn ordinary() -> Self {

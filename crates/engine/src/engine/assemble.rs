@@ -128,6 +128,7 @@ impl Planning {
         let planner = Arc::new(Planner::new(
             records.access.clone(),
             records.drivers.clone(),
+            parts.config.privileged,
         ));
         // A build resolves its base, and resolving may begin the build of a builtin template.
         let builds = Arc::new_cyclic(|builds: &Weak<Builds>| {

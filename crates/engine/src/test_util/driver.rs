@@ -104,7 +104,7 @@ impl FakeDriver {
             build: "1".to_owned(),
             isolation: Isolation::None,
             memory_snapshot: capable,
-            nested_containers: false,
+            nested_containers: capable,
         };
         let capabilities = Capabilities {
             driver: name.to_owned(),

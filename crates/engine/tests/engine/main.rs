@@ -15,6 +15,7 @@ mod names;
 mod native;
 mod panics;
 mod pool;
+mod privileged;
 mod registries;
 mod rest;
 mod saved;
@@ -540,6 +541,7 @@ async fn a_restart_takes_over_what_runs_and_ends_what_does_not() {
                 },
                 egress: Egress::default(),
                 env: BTreeMap::new(),
+                privileged: false,
             },
         )
         .await

@@ -54,6 +54,10 @@ fn destination() -> Value {
     json!({"payload": {"protocol": "ip", "field": "daddr"}})
 }
 
+fn source() -> Value {
+    json!({"payload": {"protocol": "ip", "field": "saddr"}})
+}
+
 fn ct(key: &str) -> Value {
     json!({"ct": {"key": key}})
 }
@@ -126,6 +130,12 @@ pub(super) fn slot() -> Value {
         rule(TABLE, "postrouting", vec![
             is(meta("oifname"), json!(INNER)), is(meta("nfproto"), json!("ipv4")), snat_router]),
         rule(TABLE, "forward", vec![is(meta("nfproto"), json!("ipv6")), drop()]),
+        // A privileged sandbox makes packets itself. Address translation leaves invalid ones as they are.
+        rule(TABLE, "forward", vec![
+            is(meta("iifname"), json!(INNER)),
+            is_not(source(), json!(GUEST_ADDRESS.to_string())), drop()]),
+        rule(TABLE, "forward", vec![
+            is(meta("iifname"), json!(INNER)), within(ct("state"), json!("invalid")), drop()]),
         // Requests of the gateway, and replies from outside.
         rule(TABLE, "forward", vec![
             is(meta("iifname"), json!(OUTER)), is(meta("oifname"), json!(INNER)),
@@ -239,7 +249,6 @@ fn ask(name: &Ipv4Addr, server: &Ipv4Addr) -> [Value; 2] {
 /// that of every installation's, `range` where its slots are.
 pub(super) fn host(table: &str, own: &str, all: &str, range: Ipv4Net) -> Value {
     let slots = json!({"prefix": {"addr": range.network().to_string(), "len": range.prefix_len()}});
-    let source = json!({"payload": {"protocol": "ip", "field": "saddr"}});
     json!({"nftables": [
         {"add": {"table": {"family": "inet", "name": table}}},
         {"delete": {"table": {"family": "inet", "name": table}}},
@@ -274,7 +283,7 @@ pub(super) fn host(table: &str, own: &str, all: &str, range: Ipv4Net) -> Value {
             within(ct("state"), json!(["established", "related"])), accept()]),
         rule(table, "into_slots", vec![drop()]),
         rule(table, "postrouting", vec![
-            is(source, slots), is_not(meta("oifname"), json!(all)), json!({"masquerade": null})]),
+            is(source(), slots), is_not(meta("oifname"), json!(all)), json!({"masquerade": null})]),
     ]})
 }
 

@@ -1,5 +1,7 @@
 //! Tests with real namespaces and real filters. Skipped, with a message, without root.
 
+mod forged;
+
 use std::io::{Read, Write};
 use std::net::{
     IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream,

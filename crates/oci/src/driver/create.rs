@@ -58,6 +58,7 @@ pub(super) async fn create(
     }
     let runtime = choose(&shared, origin.runtime(&order))?.clone();
     origin.check(&runtime)?;
+    check_privileged(&order, &runtime)?;
     let mut phases = Phases::default();
     let _turn = take_turn(&shared, &mut phases).await?;
     // Check before making anything: the cleanup of a failed start must not touch an existing sandbox.
@@ -100,6 +101,18 @@ pub(super) async fn create(
             Err(error)
         }
     }
+}
+
+/// Refuses to give what a privileged sandbox has to a runtime that would give it the machine's.
+fn check_privileged(order: &StartSpec, runtime: &Runtime) -> Result<(), DriverError> {
+    if !order.privileged || runtime.info.nested_containers {
+        return Ok(());
+    }
+    Err(DriverError::Unsupported {
+        runtime: runtime.info.name.clone(),
+        operation: "run containers in a sandbox",
+        instead: "runsc",
+    })
 }
 
 fn origin_of(restored: bool) -> report::StartKind {
@@ -335,6 +348,7 @@ impl Attempt {
             cgroup: self.shared.hierarchy.oci_path(id),
             first_user: self.first_user(),
             env: &env,
+            privileged: self.order.privileged,
         };
         let spec = bundle.spec().map_err(io::Error::other)?;
         fs::write(directory.join("config.json"), serde_json::to_vec(&spec)?)?;
@@ -359,6 +373,7 @@ impl Attempt {
                 None => From::Boot(self.order.guest_token.reveal()),
             },
             limit: limits.memory,
+            privileged: self.order.privileged,
         };
         let pid = self.runtime.start(start)?;
         group.set_cpu(limits.cpu)?;

@@ -93,7 +93,7 @@ fn probe(
         build: build_of(&program).map_err(|e| format!("cannot be read: {e}"))?,
         isolation: kind.isolation(),
         memory_snapshot: kind == Kind::Runsc,
-        nested_containers: false,
+        nested_containers: kind == Kind::Runsc,
     };
     Ok(Runtime {
         kind,

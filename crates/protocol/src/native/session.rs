@@ -99,6 +99,9 @@ pub struct Session {
     /// The system of its present machine, and, in brackets, why it is not what the session is to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
+    /// What isolates its present machine: `gvisor`, `namespaces` (runc), or `microvm`, which needs KVM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
     /// When its machine ends unless it is used; absent while a command runs, and without a machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<String>,

@@ -28,7 +28,7 @@ const REMOVE: &str = " && rm -r /root/.mirrors";
 struct Written {
     /// One line for people.
     description: String,
-    /// The template that it is based on.
+    /// The template that it is based on. The steps of one that is built on demand too come first, in the same build.
     from: String,
     /// The release that its system has in place of that template's, where this machine's mirrors have it.
     #[serde(default)]
@@ -77,6 +77,8 @@ pub(super) struct Definition {
     release: Option<Release>,
     /// A tar of the files.
     archive: Vec<u8>,
+    /// The definition that it extends.
+    below: Option<Box<Self>>,
 }
 
 impl Definition {
@@ -107,8 +109,22 @@ impl Definition {
             from: written.from.parse()?,
             release: written.release.as_deref().map(Release::of).transpose()?,
             archive: archive(&placed)?,
+            below: None,
             written,
         })
+    }
+
+    /// Whether it is based on the template with this name.
+    pub(super) fn is_from(&self, name: &str) -> bool {
+        self.written.from == name
+    }
+
+    /// The same, after the steps of `below`.
+    pub(super) fn over(self, below: Self) -> Self {
+        Self {
+            below: Some(Box::new(below)),
+            ..self
+        }
     }
 
     pub(super) fn description(&self) -> &str {
@@ -125,10 +141,16 @@ impl Definition {
 
     /// The system below it, if it is not that of `from`.
     pub(super) fn release(&self) -> Option<&Release> {
-        self.release.as_ref()
+        match &self.below {
+            Some(below) => below.release(),
+            None => self.release.as_ref(),
+        }
     }
 
     fn base(&self) -> Base {
+        if let Some(below) = &self.below {
+            return below.base();
+        }
         let otherwise = self.from.clone().into();
         match &self.release {
             Some(release) => Base::Release {
@@ -162,9 +184,17 @@ impl Definition {
             .collect()
     }
 
-    fn plan(&self, mirrors: FilesHash, files: FilesHash) -> Plan {
+    /// Its steps, after those of the definition that it extends. `archives` gets the files that they copy.
+    fn actions(
+        &self,
+        mirrors: &FilesHash,
+        archives: &mut Vec<(FilesHash, Vec<u8>)>,
+    ) -> io::Result<Vec<Action>> {
         let written = &self.written;
-        let mut actions = Vec::new();
+        let mut actions = match &self.below {
+            Some(below) => below.actions(mirrors, archives)?,
+            None => Vec::new(),
+        };
         if !written.apt.is_empty() {
             let packages = written.apt.join(" ");
             actions.push(as_root(format!(
@@ -173,8 +203,10 @@ impl Definition {
                  apt-get clean && rm -rf /var/lib/apt/lists/*"
             )));
         }
-        actions.extend(self.installing(mirrors));
+        actions.extend(self.installing(mirrors.clone()));
         if !written.files.is_empty() {
+            let files = hash(&self.archive)?;
+            archives.push((files.clone(), self.archive.clone()));
             actions.push(copy(files, "/"));
         }
         if let Some(user) = &written.user {
@@ -183,6 +215,16 @@ impl Definition {
         }
         actions.extend(written.workdir.clone().map(Action::Workdir));
         actions.extend(written.run.iter().cloned().map(as_root));
+        Ok(actions)
+    }
+
+    /// The commands of its sandboxes; those that it does not name are of the definition that it extends.
+    fn command(&self, named: impl Fn(&Written) -> &Option<String> + Copy) -> Option<String> {
+        let own = named(&self.written).clone();
+        own.or_else(|| self.below.as_ref()?.command(named))
+    }
+
+    fn plan(&self, actions: Vec<Action>) -> Plan {
         let steps = actions.into_iter().map(|action| Step {
             action,
             line: None,
@@ -194,8 +236,8 @@ impl Definition {
                 steps: steps.collect(),
             }],
             keep_env: Vec::new(),
-            start: written.start.clone(),
-            ready: written.ready.clone(),
+            start: self.command(|written| &written.start),
+            ready: self.command(|written| &written.ready),
             force: false,
         }
     }
@@ -204,11 +246,13 @@ impl Definition {
 impl BuiltinDefinition for Definition {
     fn prepare(&self) -> io::Result<PreparedBuiltin> {
         let mirrors = archive(&Mirrors::of_this_machine()?.files(MIRRORS))?;
-        let files = self.archive.clone();
-        let (of_mirrors, of_files) = (hash(&mirrors)?, hash(&files)?);
+        let of_mirrors = hash(&mirrors)?;
+        let mut files = Vec::new();
+        let actions = self.actions(&of_mirrors, &mut files)?;
+        files.push((of_mirrors, mirrors));
         Ok(PreparedBuiltin {
-            plan: self.plan(of_mirrors.clone(), of_files.clone()),
-            files: vec![(of_mirrors, mirrors), (of_files, files)],
+            plan: self.plan(actions),
+            files,
         })
     }
 }
@@ -278,83 +322,4 @@ fn hash(archive: &[u8]) -> io::Result<FilesHash> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: &str = r#"
-        description = "x"
-        from = "base"
-        processors = 2
-        memory_mb = 512
-        apt = ["r-base"]
-        pip = ["numpy>=2,<3"]
-        ready = "true"
-        [files]
-        "/etc/x" = "x"
-    "#;
-
-    #[test]
-    fn packages_come_before_files_and_mirrors_do_not_stay() {
-        let definition = Definition::read(TEXT, &[("x", "y")]).unwrap();
-        let prepared = definition.prepare().unwrap();
-        let steps = prepared.plan.stages[0].steps.iter();
-        let steps: Vec<String> = steps.map(|step| step.action.to_string()).collect();
-        assert!(steps[0].contains("install") && steps[0].contains("r-base"));
-        assert_eq!(steps[1], format!("COPY . {MIRRORS}"));
-        assert!(steps[2].contains("'numpy>=2,<3'"));
-        assert!(steps[2].ends_with(&format!("rm -r {MIRRORS}")));
-        assert_eq!(steps[3], "COPY . /");
-        assert_eq!(steps.len(), 4);
-    }
-
-    #[test]
-    fn what_is_optional_comes_after_what_is_not_and_takes_the_mirrors_away() {
-        let text = format!("{TEXT}\n[[optional]]\nname = \"R\"\napt = [\"r-cran-irkernel\"]");
-        let definition = Definition::read(&text, &[("x", "y")]).unwrap();
-        let prepared = definition.prepare().unwrap();
-        let steps = prepared.plan.stages[0].steps.iter();
-        let steps: Vec<String> = steps.map(|step| step.action.to_string()).collect();
-        assert!(steps[2].contains("'numpy>=2,<3'") && !steps[2].contains("rm -r"));
-        assert!(steps[3].contains("r-cran-irkernel") && steps[3].ends_with(REMOVE));
-        let bad = text.replace("r-cran-irkernel", "x; reboot");
-        assert!(Definition::read(&bad, &[("x", "y")]).is_err());
-    }
-
-    #[test]
-    fn another_release_and_another_user_come_before_its_shell_lines() {
-        let own = "release = \"noble\"\nuser = \"worker\"\nworkdir = \"/home/worker\"\n\
-            npm = [\"pnpm@10\"]\nrun = [\"true\"]\n[files]";
-        let text = TEXT.replace("[files]", own);
-        let definition = Definition::read(&text, &[("x", "y")]).unwrap();
-        let prepared = definition.prepare().unwrap();
-        let stage = &prepared.plan.stages[0];
-        let release = definition.release().unwrap();
-        let (image, otherwise) = (release.image.clone(), "base".parse().unwrap());
-        assert!(image.as_str().starts_with("shoal/base-noble:"));
-        assert_eq!(release.recipe.suite.as_str(), "noble");
-        assert_eq!(stage.base, Base::Release { image, otherwise });
-        let steps: Vec<String> = stage.steps.iter().map(|s| s.action.to_string()).collect();
-        assert!(steps[2].contains("numpy") && !steps[2].contains("rm -r"));
-        assert!(steps[3].contains("'pnpm@10'") && steps[3].contains("left out: pnpm@10"));
-        assert!(steps[3].ends_with(REMOVE));
-        assert_eq!(
-            steps[4..],
-            [
-                "COPY . /",
-                "USER worker",
-                "WORKDIR /home/worker",
-                "RUN true"
-            ]
-        );
-    }
-
-    #[test]
-    fn what_is_no_package_and_what_is_not_there_is_refused() {
-        let bad = TEXT.replace("r-base", "x; reboot");
-        assert!(Definition::read(&bad, &[("x", "y")]).is_err());
-        let bad = TEXT.replace("numpy>=2,<3", "--index-url=x");
-        assert!(Definition::read(&bad, &[("x", "y")]).is_err());
-        assert!(Definition::read(TEXT, &[]).is_err());
-        assert!(Definition::read(&TEXT.replace("ready", "redy"), &[("x", "y")]).is_err());
-    }
-}
+mod tests;

@@ -65,6 +65,8 @@ settings! {
     "images.ubuntu_mirror" = "", "mirror of Ubuntu's packages, like http://mirror.lan/ubuntu; default: that of this machine's apt, else the one that mmdebstrap knows";
     "sessions.template" = "session-v1", "template of the machines of sessions";
     "sessions.fallback" = "base", "template of such a machine while sessions.template is not built; empty to refuse commands until then";
+    "sessions.privileged" = "false", "whether sessions may ask for privileged machines, in which Docker runs: see SECURITY.md";
+    "sessions.docker_template" = "session-docker-v1", "template of privileged machines of sessions";
     "runtime.default" = "runsc", "the default runtime: runsc, or runc for trusted code only";
     "runtime.allowed" = "", "runtimes that keys without admin rights may choose, separated by commas, or any; default: the default runtime only";
     "runtime.runsc" = "runsc", "path of gVisor's runsc";

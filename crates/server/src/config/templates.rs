@@ -29,6 +29,8 @@ pub(crate) struct TemplatesConfig {
     pub(crate) ubuntu_mirror: Option<String>,
     /// The templates of the machines of sessions.
     pub(crate) sessions: SessionTemplates,
+    /// Whether machines of sessions may be privileged.
+    pub(crate) privileged: bool,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
@@ -65,6 +67,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
     let url = "a URL like http://mirror.lan/ubuntu";
     let ubuntu_mirror = reader.optional("images.ubuntu_mirror", url, parse_mirror);
     let sessions = read_sessions(reader);
+    let privileged = reader.parse("sessions.privileged", "true or false");
     Some(TemplatesConfig {
         file: file?,
         defaults: Defaults {
@@ -77,17 +80,20 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
         private_registries: private_registries?,
         ubuntu_mirror: ubuntu_mirror?,
         sessions: sessions?,
+        privileged: privileged?,
     })
 }
 
 fn read_sessions(reader: &mut Reader<'_>) -> Option<SessionTemplates> {
     let template = reader.parse("sessions.template", "a template name");
+    let docker = reader.parse("sessions.docker_template", "a template name");
     let fallback = reader.optional("sessions.fallback", "a template name", |text| {
         text.parse().ok()
     });
     Some(SessionTemplates {
         template: template?,
         fallback: fallback?,
+        docker: docker?,
     })
 }
 

@@ -17,12 +17,10 @@ use shoal_core::session::path::SessionPath;
 
 use super::live::Live;
 use super::machine::Keep;
+use super::nesting;
 use super::{Service, SessionService};
 use crate::files::follow::Connection;
 use crate::files::sync::SyncError;
-
-/// The home directory of the machine's user.
-const HOME: &str = "";
 
 /// How long a machine that ends at once may take to send what has changed.
 const SOON: Duration = Duration::from_secs(10);
@@ -66,8 +64,9 @@ impl Service {
         let fresh = record.filled.as_ref() != Some(&sandbox);
         // The former one first: only one may watch.
         *connection = None;
+        let home = nesting::make_home(&record.machine, client).await?;
         let files = live.files.clone();
-        let opened = Connection::open(files, sandbox.clone(), client.home(HOME), fresh);
+        let opened = Connection::open(files, sandbox.clone(), client.home(home), fresh);
         let opened = tokio::time::timeout(OPENING, opened).await;
         let opened = opened.map_err(|_| SessionError::from(InsideError::TimedOut))??;
         if fresh {
@@ -98,7 +97,8 @@ impl Service {
         let Some(permit) = self.permit(live).await? else {
             return Ok(());
         };
-        match self.parts.access.open(&permit, None).await {
+        let user = nesting::user(&live.record().machine);
+        match self.parts.access.open(&permit, user).await {
             Ok(client) => self.connect(live, &client).await,
             Err(SandboxError::Paused(_) | SandboxError::NotFound(_)) => Ok(()),
             Err(error) => Err(error.into()),

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 
 use super::Service;
 use super::live::Live;
+use super::nesting;
 use super::preview::PUBLIC_HOSTNAME;
 use super::template::notice;
 use crate::events::WindowEvents;
@@ -77,27 +78,11 @@ fn may_be_ending(error: &SessionError) -> bool {
 
 /// Refuses a machine that no backend makes, before anything is started.
 pub(super) fn check_served(machine: &MachineType) -> Result<(), NotServed> {
-    let MachineType::Sandbox { gpus, nesting, .. } = machine else {
-        return Err(NotServed {
+    match machine {
+        MachineType::Sandbox { .. } => Ok(()),
+        MachineType::External(_) => Err(NotServed {
             what: "`ssh_connection`",
             instead: "use a sandbox: leave `ssh_connection` and `ssh_private_key` out",
-        });
-    };
-    if gpus.is_some() {
-        return Err(NotServed {
-            what: "`gpu_type`",
-            instead: "leave it out: the sandbox has processors alone",
-        });
-    }
-    match nesting {
-        Nesting::None => Ok(()),
-        Nesting::Privileged => Err(NotServed {
-            what: "`privileged`",
-            instead: "leave it out: containers do not run in a sandbox",
-        }),
-        Nesting::Container(_) => Err(NotServed {
-            what: "`docker_image`",
-            instead: "make a template of the image, and name that",
         }),
     }
 }
@@ -114,6 +99,7 @@ pub(super) fn request(record: &SessionRecord, template: &TemplateKey) -> Sandbox
         request.resources.cpu = cpu_count.map(|count| MilliCpu(count * 1000));
         request.resources.memory = memory_gb.map(|size| Mib(size * 1024));
     }
+    request.privileged = *record.machine.nesting() != Nesting::None;
     request.timeout = record.life.idle() + SLACK;
     // Its files may not be on this side yet, if the server was away.
     request.on_timeout = OnTimeout::Pause;
@@ -222,8 +208,10 @@ impl Service {
         if live.windows().len() >= WINDOWS_MAX {
             return Err(SessionError::TooManyWindows(WINDOWS_MAX));
         }
+        self.start_docker(live).await?;
         self.give_secrets(live).await?;
         let place = Place {
+            in_container: nesting::user(&live.record().machine).is_some(),
             client,
             clock: self.parts.clock.clone(),
             env: BTreeMap::from([(PUBLIC_HOSTNAME.to_owned(), live.published.hostname.clone())]),
@@ -246,7 +234,8 @@ impl Service {
         live.close_windows();
         live.disconnect().await;
         let permit = self.start(live).await?;
-        let client = self.parts.access.open(&permit, None).await?;
+        let user = nesting::user(&live.record().machine);
+        let client = self.parts.access.open(&permit, user).await?;
         self.connect(live, &client).await?;
         Ok(client)
     }
@@ -259,14 +248,15 @@ impl Service {
         let Some(permit) = self.permit(live).await? else {
             return Ok(None);
         };
-        let client = match self.parts.access.open(&permit, None).await {
+        let user = nesting::user(&live.record().machine);
+        let client = match self.parts.access.open(&permit, user).await {
             Ok(client) => client,
             Err(SandboxError::NotFound(_)) => return Ok(None),
             Err(SandboxError::Paused(_)) => {
                 live.close_windows();
                 let time = live.record().life.idle() + SLACK;
                 self.parts.sandboxes.connect(&permit, time, true).await?;
-                self.parts.access.open(&permit, None).await?
+                self.parts.access.open(&permit, user).await?
             }
             Err(error) => return Err(error.into()),
         };
@@ -310,8 +300,11 @@ impl Service {
         self.moved.notify_waiters();
         let (permit, _) = self.parts.sandboxes.authorize(&principal, &id).await?;
         let system = self.system(&permit, made.note.as_deref()).await;
-        live.update(&*self.parts.store, |record| record.system = system)
-            .await?;
+        let isolation = made.isolation;
+        let known = |record: &mut SessionRecord| {
+            (record.system, record.isolation) = (system, isolation);
+        };
+        live.update(&*self.parts.store, known).await?;
         *live.notice.lock() = made.note.map(|note| notice(&note));
         Ok(permit)
     }
@@ -376,7 +369,9 @@ impl Service {
             None => false,
         };
         let former = live.record().sandbox;
-        let without = |record: &mut SessionRecord| (record.sandbox, record.system) = (None, None);
+        let without = |record: &mut SessionRecord| {
+            (record.sandbox, record.system, record.isolation) = (None, None, None);
+        };
         live.update(&*self.parts.store, without).await?;
         self.previews.machine_ended(former.as_ref());
         live.events.machine_ended(former.as_ref());

@@ -2,10 +2,12 @@
 
 use futures_util::StreamExt;
 use shoal_core::auth::{Principal, SandboxPermit};
+use shoal_core::driver::Isolation;
 use shoal_core::id::SandboxId;
 use shoal_core::ports::builds::BuiltinError;
 use shoal_core::ports::create::{CreateError, SandboxRequest};
 use shoal_core::session::SessionRecord;
+use shoal_core::session::machine::Nesting;
 use shoal_core::session::system::{OS_RELEASE, OS_RELEASE_MAX, described};
 use shoal_core::template::{TemplateKey, TemplateName};
 
@@ -19,11 +21,14 @@ pub struct SessionTemplates {
     pub template: TemplateKey,
     /// The one in its place while that is not built; none to refuse commands until then.
     pub fallback: Option<TemplateKey>,
+    /// The one of privileged machines. Nothing is in its place.
+    pub docker: TemplateKey,
 }
 
 /// A machine that was made.
 pub(super) struct Made {
     pub(super) sandbox: SandboxId,
+    pub(super) isolation: Option<Isolation>,
     /// Why it is of the fallback.
     pub(super) note: Option<String>,
 }
@@ -43,14 +48,13 @@ impl Service {
         principal: &Principal,
         record: &SessionRecord,
     ) -> Result<Made, CreateError> {
-        let SessionTemplates { template, fallback } = &self.parts.templates;
+        let templates = &self.parts.templates;
+        let (template, fallback) = match record.machine.nesting() {
+            Nesting::None => (&templates.template, templates.fallback.as_ref()),
+            Nesting::Privileged | Nesting::Container(_) => (&templates.docker, None),
+        };
         let missing = match self.make_of(principal, record, template).await {
-            Ok(sandbox) => {
-                return Ok(Made {
-                    sandbox,
-                    note: None,
-                });
-            }
+            Ok(made) => return Ok(made),
             Err(CreateError::Builtin(BuiltinError::AdminsOnly(name))) => self.build(&name).await,
             Err(error) => error,
         };
@@ -60,16 +64,16 @@ impl Service {
                 | CreateError::NotBuilt { .. }
                 | CreateError::Builtin(BuiltinError::NotBuilt(..))
         );
-        let Some(fallback) = fallback.as_ref().filter(|_| is_unbuilt) else {
+        let Some(fallback) = fallback.filter(|_| is_unbuilt) else {
             return Err(missing);
         };
         let session = &record.id;
         tracing::info!(%session, %fallback, reason = %missing, "a machine of another template is made");
-        let sandbox = self.make_of(principal, record, fallback).await?;
+        let made = self.make_of(principal, record, fallback).await?;
         let note = Some(format!(
             "it is of the template '{fallback}', because {missing}"
         ));
-        Ok(Made { sandbox, note })
+        Ok(Made { note, ..made })
     }
 
     /// Begins the build of a template that the operator has chosen for sessions, whoever uses them.
@@ -90,7 +94,7 @@ impl Service {
         principal: &Principal,
         record: &SessionRecord,
         template: &TemplateKey,
-    ) -> Result<SandboxId, CreateError> {
+    ) -> Result<Made, CreateError> {
         let sandboxes = &self.parts.sandboxes;
         let wanted = request(record, template);
         let created = match sandboxes.create(principal, wanted.clone(), None).await {
@@ -102,7 +106,12 @@ impl Service {
             }
             created => created?,
         };
-        Ok(created.record.id.clone())
+        let record = created.record;
+        Ok(Made {
+            sandbox: record.id.clone(),
+            isolation: record.report.as_ref().map(|report| report.isolation),
+            note: None,
+        })
     }
 
     /// What a machine calls its system; none when it does not say.

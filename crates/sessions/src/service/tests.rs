@@ -3,6 +3,7 @@
 mod builds;
 mod events;
 mod machines;
+mod nesting;
 mod parts;
 mod preview;
 mod secrets;
@@ -12,7 +13,7 @@ use shoal_core::auth::TeamSlug;
 use shoal_core::id::{KeyId, TeamId};
 use shoal_core::ports::sessions::{ExecEnd, Reset, Sessions};
 use shoal_core::session::WindowName;
-use shoal_core::session::life::{IDLE, PERSISTENT};
+use shoal_core::session::life::{IDLE, PERSISTENT, WINDOW_IDLE};
 use shoal_core::session::machine::MachineParameters;
 
 use self::builds::BuiltOnDemand;
@@ -39,6 +40,15 @@ impl Fixture {
     }
 
     async fn with_fallback(fallback: Option<&str>) -> Self {
+        let support = MachineSupport {
+            runtime: "runsc".parse().unwrap(),
+            nested_containers: true,
+            privileged: true,
+        };
+        Self::with(fallback, support).await
+    }
+
+    async fn with(fallback: Option<&str>, support: MachineSupport) -> Self {
         let (clock, machines) = (Arc::<Manual>::default(), Arc::<Machines>::default());
         let files = MemoryFiles::default();
         let builds = Arc::<BuiltOnDemand>::default();
@@ -50,7 +60,9 @@ impl Fixture {
             templates: SessionTemplates {
                 template: "session-v1".parse().unwrap(),
                 fallback: fallback.map(|name| name.parse().unwrap()),
+                docker: "session-docker-v1".parse().unwrap(),
             },
+            support,
             store: machines.clone(),
             secrets: machines.parts.clone(),
             sealing_key: SealingKey::new(&[7; 32]).unwrap(),
@@ -314,15 +326,6 @@ async fn what_no_backend_makes_is_refused_by_name() {
             .map(|error| error.to_string())
             .unwrap_or_default()
     };
-    let privileged = MachineParameters {
-        privileged: true,
-        ..MachineParameters::default()
-    };
-    assert!(
-        create(privileged)
-            .await
-            .starts_with("`privileged` is not available here")
-    );
     let gpu = MachineParameters {
         gpu_type: Some("T4".to_owned()),
         ..MachineParameters::default()
@@ -347,4 +350,29 @@ async fn what_no_backend_makes_is_refused_by_name() {
             .unwrap()
             .is_empty()
     );
+}
+
+#[tokio::test]
+async fn r2_073_r2_074_and_r2_077_a_window_closes_before_the_machine_and_the_next_use_opens_a_new_one()
+ {
+    let fixture = Fixture::new().await;
+    let session = fixture.session(false).await;
+    fixture.run(&session, "export COLOUR=blue; cd /").await;
+    let kept = fixture.run(&session, "echo -$COLOUR-; pwd").await.0;
+    assert_eq!(kept, "-blue-\n/\n");
+    fixture.clock.advance(WINDOW_IDLE);
+    let closed = async {
+        while !fixture.view(&session).await.windows.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(20 * SECOND, closed).await.unwrap();
+    assert_eq!(fixture.machines.alive().len(), 1);
+    let (output, end) = fixture.run(&session, "echo -$COLOUR-; pwd").await;
+    assert_eq!(end, ExecEnd::Exited(0));
+    assert!(
+        output.starts_with("--\n") && output != "--\n/\n",
+        "{output}"
+    );
+    assert_eq!(fixture.machines.made(), 1);
 }

@@ -26,6 +26,9 @@ use super::{Exec, Place, Request, State, typed};
 /// How long a shell may take to start: it reads the user's settings.
 const START: Duration = Duration::from_secs(20);
 
+/// How long one in a container may take, which several programs start first.
+const START_IN_CONTAINER: Duration = Duration::from_secs(120);
+
 /// An event with a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
@@ -108,8 +111,7 @@ impl Actor {
         while self.turn(&mut requests).await {}
         requests.close();
         self.lost("the window has closed");
-        // The shell may have exited.
-        let _ = self.control.kill().await;
+        self.kill_shell().await;
         self.state.send_modify(|state| {
             state.closed = true;
             state.running = None;
@@ -316,7 +318,12 @@ impl Actor {
 
     async fn greet(&mut self) {
         let id = self.id();
-        self.wait = Some((Wait::Start, Instant::now() + START));
+        let time = if self.place.in_container {
+            START_IN_CONTAINER
+        } else {
+            START
+        };
+        self.wait = Some((Wait::Start, Instant::now() + time));
         self.write(typed::hello(&id).into()).await;
     }
 

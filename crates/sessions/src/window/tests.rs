@@ -21,6 +21,7 @@ async fn window_with(clock: Arc<Manual>, secrets: FollowSecrets) -> Window {
         window: WindowName::default(),
     };
     let place = Place {
+        in_container: false,
         client: Arc::new(Local::default()),
         events,
         clock,

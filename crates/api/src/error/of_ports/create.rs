@@ -34,6 +34,9 @@ impl From<CreateError> for ApiError {
             CreateError::ImageOfSnapshot => {
                 Self::invalid(format_args!("`image`: {message}: leave `image` out"))
             }
+            CreateError::NoNestedContainers(_) | CreateError::PrivilegedForbidden => {
+                Self::new(StatusCode::NOT_IMPLEMENTED, message)
+            }
             CreateError::CannotKeepMemory(runtime) => bad(wording::cannot_keep_memory(&runtime)),
             CreateError::TimeoutTooLong(too_long) => too_long.into(),
             CreateError::NoTimeout => bad(wording::NO_TIMEOUT.to_owned()),

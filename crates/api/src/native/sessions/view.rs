@@ -1,5 +1,6 @@
 //! Sessions on the wire.
 
+use shoal_core::driver::Isolation;
 use shoal_core::ports::sessions::{SessionView, WindowView};
 use shoal_core::session::machine::{MachineParameters, MachineType, Nesting};
 use shoal_protocol::native as wire;
@@ -20,9 +21,22 @@ pub(super) fn session(view: SessionView, origin: &Origin) -> wire::Session {
         created_at: record.created_at.to_string(),
         last_execution: record.life.last_execution.to_string(),
         system: record.system,
+        isolation: record
+            .isolation
+            .map(|isolation| isolated_by(isolation).to_owned()),
         sandbox_id: record.sandbox.map(|id| id.to_string()),
         ends_at: view.ends_at.map(|at| at.to_string()),
         windows: view.windows.into_iter().map(window).collect(),
+    }
+}
+
+/// What isolates a machine, by the names that people know.
+fn isolated_by(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::UserspaceKernel => "gvisor",
+        Isolation::VirtualMachine => "microvm",
+        Isolation::Namespaces => "namespaces",
+        Isolation::None => "none",
     }
 }
 

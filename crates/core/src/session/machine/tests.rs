@@ -12,9 +12,9 @@ fn refused(asked: MachineParameters) -> String {
     MachineType::try_from(asked).unwrap_err().to_string()
 }
 
-/// Each combination of resources, GPU, privileged, image and SSH.
+/// Each combination of resources, GPU, privileged, image and SSH: R2-084, R2-087, R2-088, R2-090, R2-095, R2-096, R2-097.
 #[test]
-fn r2_077_to_r2_098_the_whole_table() {
+fn r2_078_to_r2_098_the_whole_table() {
     let mut passed = Vec::new();
     for combination in 0..32_u32 {
         let has = |bit: u32| combination & (1 << bit) != 0;
@@ -46,6 +46,64 @@ fn r2_077_to_r2_098_the_whole_table() {
         }
     }
     assert_eq!(passed.len(), 9);
+}
+
+/// The two parameters that a refusal names, in its text's order.
+fn pair(asked: MachineParameters) -> (&'static str, &'static str) {
+    match MachineType::try_from(asked) {
+        Err(MachineError::Together(one, other) | MachineError::Without(one, other)) => (one, other),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn r2_084_r2_087_r2_095_r2_096_r2_097_an_external_machine_has_no_parameters_of_a_sandbox() {
+    type Give = fn(&mut MachineParameters);
+    let refused_by_ssh: [(&str, Give); 6] = [
+        ("cpu_count", |asked| asked.cpu_count = Some(2)),
+        ("memory_gb", |asked| asked.memory_gb = Some(2)),
+        ("gpu_type", |asked| asked.gpu_type = Some("T4".to_owned())),
+        ("gpu_count", |asked| asked.gpu_count = Some(1)),
+        ("privileged", |asked| asked.privileged = true),
+        ("docker_image", |asked| {
+            asked.docker_image = Some("python:3.11".to_owned())
+        }),
+    ];
+    for (name, give) in refused_by_ssh {
+        let mut asked = ssh();
+        give(&mut asked);
+        assert_eq!(pair(asked), (name, "ssh_connection"));
+    }
+}
+
+#[test]
+fn r2_088_r2_090_r2_097_an_image_needs_privileged_which_excludes_gpus() {
+    let with = |privileged: bool, image: bool, gpu: bool| MachineParameters {
+        privileged,
+        docker_image: image.then(|| "python:3.11".to_owned()),
+        gpu_type: gpu.then(|| "T4".to_owned()),
+        ..MachineParameters::default()
+    };
+    assert_eq!(pair(with(true, false, true)), ("privileged", "gpu_type"));
+    assert_eq!(pair(with(true, true, true)), ("privileged", "gpu_type"));
+    assert_eq!(
+        pair(with(false, true, false)),
+        ("docker_image", "privileged")
+    );
+    assert_eq!(
+        pair(with(false, true, true)),
+        ("docker_image", "privileged")
+    );
+    for bad in ["", "-v", "a b", "a;b"] {
+        let asked = MachineParameters {
+            docker_image: Some(bad.to_owned()),
+            ..with(true, false, false)
+        };
+        assert_eq!(
+            refused(asked),
+            MachineError::Image(bad.to_owned()).to_string()
+        );
+    }
 }
 
 #[test]

@@ -213,6 +213,15 @@ impl Sandbox {
         let Some(report) = &self.record.report else {
             return Ok(());
         };
+        if self.record.spec.privileged && contents.has_memory() {
+            // gVisor cannot save the networks of containers, and programs would keep their capabilities.
+            let unsupported = DriverError::Unsupported {
+                runtime: report.runtime.clone(),
+                operation: "save the memory of a privileged sandbox",
+                instead: "a pause or a snapshot of the files alone",
+            };
+            return Err(unsupported.into());
+        }
         let token = Some(self.sandboxes.parts.access.guest_token(&self.record));
         let sync = !contents.has_memory();
         let frozen = self

@@ -88,6 +88,7 @@ impl Sandbox {
             owner: sandboxes.parts.access.owner(record.team),
             egress: spec.network.egress.clone(),
             env: BTreeMap::new(),
+            privileged: spec.privileged,
             guest_token: sandboxes.parts.access.guest_token(record),
         };
         let create = driver.create(run);

@@ -29,6 +29,7 @@ async fn session(store: &SqliteStore, number: u8) -> SessionRecord {
         sandbox: None,
         filled: None,
         system: None,
+        isolation: None,
         preview: None,
         wakes: Wakes::default(),
         created_at: THEN,

@@ -4,6 +4,7 @@ use futures_util::StreamExt;
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
 use shoal_core::auth::{SandboxPermit, Token};
+use shoal_core::driver::{Isolation, Phases, StartKind, StartReport};
 use shoal_core::id::{ExecutionId, SandboxId, TemplateId};
 use shoal_core::network::{Egress, InvalidRule, NetworkPolicy, RequestedNetwork};
 use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
@@ -138,6 +139,17 @@ impl Machines {
     }
 }
 
+fn report() -> StartReport {
+    StartReport {
+        runtime: "runsc".parse().unwrap(),
+        isolation: Isolation::UserspaceKernel,
+        origin: StartKind::Cold,
+        phases: Phases::default(),
+        address: [10, 0, 0, 1].into(),
+        envd_version: String::new(),
+    }
+}
+
 fn record(principal: &Principal, request: &SandboxRequest, number: u8) -> SandboxRecord {
     SandboxRecord {
         id: SandboxId::from_entropy([number; 16]),
@@ -175,13 +187,14 @@ fn record(principal: &Principal, request: &SandboxRequest, number: u8) -> Sandbo
             start_env: BTreeMap::new(),
             purpose: Purpose::Use,
             port: None,
+            privileged: request.privileged,
         },
         state: State::Running,
         created_at: Timestamp::from_unix_millis(0),
         started_at: Timestamp::from_unix_millis(0),
         deadline: Timestamp::from_unix_seconds(300),
         since: Timestamp::from_unix_millis(0),
-        report: None,
+        report: Some(report()),
         resizing: false,
         tokens: TokenSalts::default(),
         aim: None,

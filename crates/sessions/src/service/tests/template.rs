@@ -1,6 +1,7 @@
 //! What template a machine is of.
 
 use futures_util::StreamExt;
+use shoal_core::driver::Isolation;
 use shoal_core::ports::builds::BuiltinError;
 use shoal_core::ports::create::CreateError;
 use shoal_core::ports::sessions::ExecEvent;
@@ -36,15 +37,18 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn r2_002_a_session_says_what_its_machine_is() {
+async fn r2_002_and_r2_008_a_session_says_what_its_machine_is() {
     let fixture = Fixture::new().await;
     let session = fixture.session(false).await;
     let seen = fixture.first_command(&session).await;
     assert_eq!(seen, ("session-v1".into(), "Ubuntu 24.04".into(), None));
     assert!(fixture.builds.begun().is_empty());
+    let isolation = fixture.view(&session).await.record.isolation;
+    assert_eq!(isolation, Some(Isolation::UserspaceKernel));
     // Without a machine there is nothing to say.
     fixture.ends(&session, IDLE).await;
-    assert_eq!(fixture.view(&session).await.record.system, None);
+    let record = fixture.view(&session).await.record;
+    assert_eq!((record.system, record.isolation), (None, None));
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ impl Actor {
             Some(Step::Ask) => self.ask().await,
             Some(Step::KillPrograms) => self.kill_programs().await,
             // The actor sees the exit of the shell.
-            Some(Step::KillShell) => drop(self.control.kill().await),
+            Some(Step::KillShell) => self.kill_shell().await,
             None => {}
         }
         self.wait_for_step(number + 1);
@@ -94,6 +94,19 @@ impl Actor {
         let line = typed::ready(&id);
         self.shell.cancelling(id);
         self.write(line.into()).await;
+    }
+
+    /// Kills the shell. In a container it outlives the client of Docker that it is used through.
+    pub(super) async fn kill_shell(&mut self) {
+        if let (true, Some(shell)) = (self.place.in_container, self.shell.process) {
+            let words = ["-c", "kill -9 \"$1\"", "sh", &shell.to_string()].map(str::to_owned);
+            let command = SandboxCommand::new("/bin/sh", words).with_timeout(KILLING);
+            if let Ok(mut killing) = self.place.client.run(command).await {
+                while killing.output.next().await.is_some() {}
+            }
+        }
+        // It may have exited.
+        let _ = self.control.kill().await;
     }
 
     /// Kills the programs in the foreground.
