@@ -20,6 +20,7 @@ use shoal_images::{ImageStore, SandboxLayers, StoreConfig};
 use shoal_node::NetworkConfig;
 use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
 use shoal_sessions::{Contents, SessionParts, SessionService};
+use shoal_ssh::SshMachines;
 use shoal_tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -185,6 +186,7 @@ async fn with_sessions(
     let sessions = SessionService::open(SessionParts {
         sandboxes: ports.sandboxes.clone(),
         access: ports.access.clone(),
+        external: Arc::new(SshMachines::new(config.templates.ssh_networks.clone())),
         store: store.clone(),
         rows: store.clone(),
         contents: contents.clone(),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use shoal_core::image::ImageName;
+use shoal_core::session::networks::Networks;
 use shoal_engine::{BuildOnDemand, CustomImages, Defaults};
 use shoal_sessions::SessionTemplates;
 
@@ -29,6 +30,8 @@ pub(crate) struct TemplatesConfig {
     pub(crate) ubuntu_mirror: Option<String>,
     /// The templates of the machines of sessions.
     pub(crate) sessions: SessionTemplates,
+    /// The networks of the external machines of sessions.
+    pub(crate) ssh_networks: Networks,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
@@ -65,6 +68,11 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
     let url = "a URL like http://mirror.lan/ubuntu";
     let ubuntu_mirror = reader.optional("images.ubuntu_mirror", url, parse_mirror);
     let sessions = read_sessions(reader);
+    let ssh_networks = reader.with(
+        "sessions.ssh_networks",
+        "`public`, addresses or ranges separated by commas, like public,10.0.0.0/8",
+        |text| items(text).map(|item| item.parse().ok()).collect(),
+    );
     Some(TemplatesConfig {
         file: file?,
         defaults: Defaults {
@@ -77,6 +85,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
         private_registries: private_registries?,
         ubuntu_mirror: ubuntu_mirror?,
         sessions: sessions?,
+        ssh_networks: ssh_networks?,
     })
 }
 

@@ -18,10 +18,10 @@ use shoal_core::session::{SessionRecord, WindowName};
 use shoal_core::template::TemplateKey;
 use tokio::sync::mpsc;
 
-use super::Service;
 use super::live::Live;
 use super::preview::PUBLIC_HOSTNAME;
 use super::template::notice;
+use super::{Service, external};
 use crate::window::{Place, Window};
 
 /// The label of a session's machine: the id of the session.
@@ -76,10 +76,7 @@ fn may_be_ending(error: &SessionError) -> bool {
 /// Refuses a machine that no backend makes, before anything is started.
 pub(super) fn check_served(machine: &MachineType) -> Result<(), NotServed> {
     let MachineType::Sandbox { gpus, nesting, .. } = machine else {
-        return Err(NotServed {
-            what: "`ssh_connection`",
-            instead: "use a sandbox: leave `ssh_connection` and `ssh_private_key` out",
-        });
+        return Ok(());
     };
     if gpus.is_some() {
         return Err(NotServed {
@@ -239,6 +236,9 @@ impl Service {
         }
         live.close_windows();
         live.disconnect().await;
+        if external::address(&live.record()).is_some() {
+            return self.external(live).await;
+        }
         let permit = self.start(live).await?;
         let client = self.parts.access.open(&permit, None).await?;
         self.connect(live, &client).await?;
@@ -250,6 +250,10 @@ impl Service {
         &self,
         live: &Live,
     ) -> Result<Option<Arc<dyn SandboxClient>>, SessionError> {
+        let record = live.record();
+        if external::address(&record).is_some() && record.sandbox.is_some() {
+            return self.external(live).await.map(Some);
+        }
         let Some(permit) = self.permit(live).await? else {
             return Ok(None);
         };
@@ -268,10 +272,14 @@ impl Service {
         Ok(Some(client))
     }
 
-    /// The right to the machine; none when there is none any more.
+    /// The right to the machine; none when there is none any more, and for an external machine.
     pub(super) async fn permit(&self, live: &Live) -> Result<Option<SandboxPermit>, SessionError> {
         let record = live.record();
-        let Some(sandbox) = &record.sandbox else {
+        let Some(sandbox) = record
+            .sandbox
+            .as_ref()
+            .filter(|_| record.external.is_none())
+        else {
             return Ok(None);
         };
         let sandboxes = &self.parts.sandboxes;
@@ -365,7 +373,7 @@ impl Service {
                 Err(SandboxError::NotFound(_)) => false,
                 killed => killed.map(|()| true)?,
             },
-            None => false,
+            None => external::address(&live.record()).is_some() && live.record().sandbox.is_some(),
         };
         let former = live.record().sandbox;
         let without = |record: &mut SessionRecord| (record.sandbox, record.system) = (None, None);

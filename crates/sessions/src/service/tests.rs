@@ -1,6 +1,7 @@
 //! The life of machines, with a clock that stands until it is set.
 
 mod builds;
+mod external;
 mod machines;
 mod parts;
 mod preview;
@@ -15,6 +16,7 @@ use shoal_core::session::life::{IDLE, PERSISTENT};
 use shoal_core::session::machine::MachineParameters;
 
 use self::builds::BuiltOnDemand;
+use self::external::Accounts;
 use self::machines::Machines;
 use shoal_core::store::StoreError;
 
@@ -28,6 +30,7 @@ struct Fixture {
     clock: Arc<Manual>,
     machines: Arc<Machines>,
     builds: Arc<BuiltOnDemand>,
+    accounts: Arc<Accounts>,
     service: SessionService,
     principal: Principal,
 }
@@ -41,9 +44,11 @@ impl Fixture {
         let (clock, machines) = (Arc::<Manual>::default(), Arc::<Machines>::default());
         let files = MemoryFiles::default();
         let builds = Arc::<BuiltOnDemand>::default();
+        let accounts = Arc::<Accounts>::default();
         let service = SessionService::open(SessionParts {
             sandboxes: machines.clone(),
             access: machines.clone(),
+            external: accounts.clone(),
             builds: builds.clone(),
             templates: SessionTemplates {
                 template: "session-v1".parse().unwrap(),
@@ -64,6 +69,7 @@ impl Fixture {
             clock,
             machines,
             builds,
+            accounts,
             service,
             principal: Principal {
                 team: TeamId::from_entropy([1; 16]),

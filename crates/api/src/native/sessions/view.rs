@@ -20,7 +20,14 @@ pub(super) fn session(view: SessionView, origin: &Origin) -> wire::Session {
         created_at: record.created_at.to_string(),
         last_execution: record.life.last_execution.to_string(),
         system: record.system,
-        sandbox_id: record.sandbox.map(|id| id.to_string()),
+        sandbox_id: record
+            .sandbox
+            .filter(|_| record.external.is_none())
+            .map(|id| id.to_string()),
+        ssh_host_key: record
+            .external
+            .and_then(|external| external.host_key)
+            .map(|key| key.fingerprint),
         ends_at: view.ends_at.map(|at| at.to_string()),
         windows: view.windows.into_iter().map(window).collect(),
     }
