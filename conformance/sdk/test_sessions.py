@@ -156,7 +156,7 @@ def test_r2_016_persist_moves_the_deadline(native, session):
         ({"gpu_type": "T4"}, 501, ["gpu_type"]), ({"gpu_type": "H100", "gpu_count": 2}, 501, ["gpu_type"]),
         ({"privileged": True}, 501, ["privileged", "sessions.privileged"]),
         ({"privileged": True, "docker_image": "python:3.11"}, 501, ["docker_image"]),
-        ({"ssh_connection": "me@host:22", "ssh_private_key": "k"}, 501, ["ssh_connection"]),
+        ({"ssh_connection": "me@host:22", "ssh_private_key": "k"}, 400, ["ssh_private_key"]),
     ],
     ids=str,
 )

@@ -6,6 +6,7 @@ mod memory;
 mod secret;
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -87,6 +88,12 @@ struct CreateArgs {
     /// The number of its GPUs: 1 to 8.
     #[arg(long, value_name = "COUNT")]
     gpu_count: Option<u32>,
+    /// An external machine, which is reached over SSH, in place of a sandbox.
+    #[arg(long, value_name = "USER@HOST:PORT", requires = "ssh_key", conflicts_with_all = ["cpu", "memory"])]
+    ssh: Option<String>,
+    /// The file with the private key of the external machine, without a passphrase.
+    #[arg(long, value_name = "FILE", requires = "ssh")]
+    ssh_key: Option<PathBuf>,
     /// Keep its machine for a day after its last command, instead of an hour.
     #[arg(long)]
     persist: bool,
@@ -177,6 +184,11 @@ fn path(id: &str) -> String {
 }
 
 async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(), Failure> {
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path);
+        text.map_err(|error| Failure::other(format!("cannot read {}: {error}", path.display())))
+    };
+    let key = args.ssh_key.map(read).transpose()?;
     let new = NewSession {
         metadata: args.metadata.into_iter().collect(),
         machine: SessionMachine {
@@ -186,7 +198,8 @@ async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(),
             docker_image: args.docker_image,
             gpu_type: args.gpu_type,
             gpu_count: args.gpu_count,
-            ..SessionMachine::default()
+            ssh_connection: args.ssh,
+            ssh_private_key: key,
         },
         persist: args.persist,
         wake_on_request: args.wake_on_request,
@@ -229,13 +242,17 @@ async fn info(server: &Connection, id: &str, json: bool) -> Result<(), Failure> 
     if json {
         return output::json(&session);
     }
-    let machine = session.sandbox_id.as_deref();
+    let none = "none until the next command";
+    let machine = match session.machine.ssh_connection {
+        Some(address) => ("external machine", address),
+        None => (
+            "sandbox",
+            session.sandbox_id.unwrap_or_else(|| none.to_owned()),
+        ),
+    };
     output::fields(&[
         ("id", session.id.clone()),
-        (
-            "sandbox",
-            machine.unwrap_or("none until the next command").to_owned(),
-        ),
+        machine,
         ("system", output::plain(&session.system.unwrap_or_default())),
         ("isolation", session.isolation.unwrap_or_default()),
         ("ends", session.ends_at.unwrap_or_default()),

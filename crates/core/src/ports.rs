@@ -8,6 +8,7 @@ pub mod access;
 pub mod builds;
 pub mod catalogue;
 pub mod create;
+pub mod external;
 pub mod inside;
 pub mod installation;
 pub mod list;

@@ -8,6 +8,7 @@ pub mod life;
 pub mod machine;
 pub mod memory;
 pub mod merge;
+pub mod networks;
 pub mod preview;
 pub mod secret;
 pub mod system;
@@ -21,7 +22,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use self::life::Life;
-use self::machine::MachineType;
+use self::machine::{ExternalRecord, MachineType};
 use self::preview::{PreviewHash, Wakes};
 use crate::auth::{Principal, TeamSlug};
 use crate::clock::Timestamp;
@@ -160,6 +161,9 @@ pub struct SessionRecord {
     /// Whether, and how often, requests to its preview start its machine.
     #[serde(default)]
     pub wakes: Wakes,
+    /// What is kept of its external machine; none for sandboxes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<ExternalRecord>,
 }
 
 impl SessionRecord {
@@ -172,6 +176,14 @@ impl SessionRecord {
             key: self.key,
             admin: false,
         }
+    }
+
+    /// The machine whose files are compared with the session's; none when it has no machine. An external machine keeps its
+    /// files from one connection to the next, so it stays the same for them.
+    #[must_use]
+    pub fn place_of_files(&self) -> Option<&SandboxId> {
+        let machine = self.sandbox.as_ref()?;
+        Some(self.external.as_ref().map_or(machine, |kept| &kept.files))
     }
 }
 

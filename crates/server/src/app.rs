@@ -20,6 +20,7 @@ use shoal_images::{ImageStore, SandboxLayers, StoreConfig};
 use shoal_node::NetworkConfig;
 use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
 use shoal_sessions::{Contents, MachineSupport, SessionParts, SessionService};
+use shoal_ssh::SshMachines;
 use shoal_tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -186,6 +187,7 @@ async fn with_sessions(
         sandboxes: ports.sandboxes.clone(),
         access: ports.access.clone(),
         events: ports.sandbox_events.clone(),
+        external: Arc::new(SshMachines::new(config.templates.ssh_networks.clone())),
         store: store.clone(),
         rows: store.clone(),
         contents: contents.clone(),

@@ -30,11 +30,12 @@ const ARROWS: &[(&str, &[&str])] = &[
         "server",
         &[
             "agent", "api", "cli", "cluster", "contents", "core", "crds", "engine", "gateway",
-            "images", "node", "oci", "operator", "router", "sessions", "tasks",
+            "images", "node", "oci", "operator", "router", "sessions", "ssh", "tasks",
         ],
     ),
     ("session-files", &[]),
     ("sessions", &["core", "session-files"]),
+    ("ssh", &["core", "session-files"]),
     ("tasks", &[]),
 ];
 

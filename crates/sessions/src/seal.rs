@@ -47,11 +47,21 @@ impl SealingKey {
         Ok(bytes)
     }
 
-    /// Encrypts a value. It opens for this session and name only.
+    /// Encrypts the value of a secret. It opens for this session and name only.
     pub(crate) fn seal(
         &self,
         session: &SessionId,
         name: &SecretName,
+        value: &SecretValue,
+    ) -> Result<Vec<u8>, SessionError> {
+        self.seal_as(session, name.as_str(), value)
+    }
+
+    /// Encrypts a value. It opens for this session and purpose only.
+    pub(crate) fn seal_as(
+        &self,
+        session: &SessionId,
+        name: &str,
         value: &SecretValue,
     ) -> Result<Vec<u8>, SessionError> {
         let mut nonce = [0; NONCE_LEN];
@@ -71,11 +81,21 @@ impl SealingKey {
         Ok(sealed)
     }
 
-    /// The value; none when it was sealed with another key, or for another session or name, or has changed since.
+    /// The value of a secret.
     pub(crate) fn open(
         &self,
         session: &SessionId,
         name: &SecretName,
+        sealed: &[u8],
+    ) -> Option<SecretValue> {
+        self.open_as(session, name.as_str(), sealed)
+    }
+
+    /// The value; none when it was sealed with another key, or for another session or purpose, or has changed since.
+    pub(crate) fn open_as(
+        &self,
+        session: &SessionId,
+        name: &str,
         sealed: &[u8],
     ) -> Option<SecretValue> {
         let (form, rest) = sealed.split_first()?;
@@ -92,7 +112,7 @@ impl SealingKey {
 }
 
 /// Whose value it is. Neither part contains the separator.
-fn owner(session: &SessionId, name: &SecretName) -> Aad<Vec<u8>> {
+fn owner(session: &SessionId, name: &str) -> Aad<Vec<u8>> {
     Aad::from(format!("shoal session secret/{session}/{name}").into_bytes())
 }
 

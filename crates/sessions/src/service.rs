@@ -1,6 +1,7 @@
 //! The sessions of an installation.
 
 mod events;
+mod external;
 mod files;
 mod live;
 mod machine;
@@ -24,6 +25,7 @@ use shoal_core::auth::Principal;
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::ports::NoEntropy;
 use shoal_core::ports::builds::Builds;
+use shoal_core::ports::external::ExternalMachines;
 use shoal_core::ports::inside::SandboxAccess;
 use shoal_core::ports::observe::SandboxEvents;
 use shoal_core::ports::sandboxes::Sandboxes;
@@ -66,6 +68,8 @@ pub struct SessionParts {
     pub events: Arc<dyn SandboxEvents>,
     /// The way into them.
     pub access: Arc<dyn SandboxAccess>,
+    /// The external machines of those that have no sandbox.
+    pub external: Arc<dyn ExternalMachines>,
     /// The builds of their templates.
     pub builds: Arc<dyn Builds>,
     /// The templates of their machines.
@@ -201,17 +205,18 @@ impl Service {
         principal: &Principal,
         new: NewSession,
     ) -> Result<SessionView, SessionError> {
-        let machine = MachineType::try_from(new.machine)?;
-        machine::check_served(&machine)?;
+        let machine = MachineType::try_from(new.machine.clone())?;
         nesting::check(&machine, &self.parts.support)?;
         check_labels(&new.metadata)?;
+        let id = SessionId::from_entropy(random()?);
+        let external = self.external_record(&id, &machine, &new)?;
         let of_team = |live: &&Arc<Live>| live.record().team == principal.team;
         if self.sessions.read().values().filter(of_team).count() >= SESSIONS_MAX {
             return Err(SessionError::TooMany(SESSIONS_MAX));
         }
         let now = self.now();
         let mut record = SessionRecord {
-            id: SessionId::from_entropy(random()?),
+            id,
             team: principal.team,
             slug: principal.slug.clone(),
             key: principal.key,
@@ -231,6 +236,7 @@ impl Service {
                 allowed: new.wake_on_request,
                 ..Wakes::default()
             },
+            external,
         };
         let (published, _) = Published::of(&mut record, &self.parts.previews)?;
         self.parts.store.put_session(&record).await?;

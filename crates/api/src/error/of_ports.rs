@@ -10,6 +10,7 @@ use shoal_core::ports::NotServed;
 use shoal_core::ports::access::{KeyError, TeamError};
 use shoal_core::ports::builds::{BuildError, BuiltinError};
 use shoal_core::ports::catalogue::CatalogueError;
+use shoal_core::ports::external::ExternalError;
 use shoal_core::ports::inside::InsideError;
 use shoal_core::ports::observe::SubscribeError;
 use shoal_core::ports::sandboxes::{QuotaExceeded, RuntimeForbidden, SandboxError, TimeoutTooLong};
@@ -144,6 +145,7 @@ impl From<InsideError> for ApiError {
     fn from(error: InsideError) -> Self {
         let message = error.to_string();
         let status = match error {
+            InsideError::External(external) => return of_external(&external, message),
             InsideError::Unreachable(_) | InsideError::Refused(_) => StatusCode::BAD_GATEWAY,
             InsideError::NotFound(_) => StatusCode::NOT_FOUND,
             InsideError::Invalid(_) | InsideError::UnknownUser(_) => StatusCode::BAD_REQUEST,
@@ -153,6 +155,25 @@ impl From<InsideError> for ApiError {
             InsideError::TimedOut => StatusCode::GATEWAY_TIMEOUT,
         };
         Self::new(status, message)
+    }
+}
+
+fn of_external(error: &ExternalError, message: String) -> ApiError {
+    match error {
+        ExternalError::Disabled => ApiError::new(StatusCode::NOT_IMPLEMENTED, message),
+        ExternalError::EncryptedKey
+        | ExternalError::UnsupportedKey(_)
+        | ExternalError::UnreadableKey
+        | ExternalError::NotAllowed(_) => ApiError::invalid(format_args!("`machine`: {message}")),
+        ExternalError::Sealed | ExternalError::HostKeyChanged { .. } | ExternalError::Closed => {
+            ApiError::new(StatusCode::CONFLICT, message)
+        }
+        ExternalError::Unresolved(_)
+        | ExternalError::Unreachable { .. }
+        | ExternalError::Refused(_)
+        | ExternalError::NoSftp(_)
+        | ExternalError::NoBash(_)
+        | ExternalError::Lost(_) => ApiError::new(StatusCode::BAD_GATEWAY, message),
     }
 }
 

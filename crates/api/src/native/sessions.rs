@@ -16,6 +16,7 @@ use axum::routing;
 use http::StatusCode;
 use shoal_core::auth::Principal;
 use shoal_core::ports::sessions::{NewSession, Reset, SessionChange};
+use shoal_core::session::secret::SecretValue;
 use shoal_protocol::native as wire;
 
 use self::origin::Origin;
@@ -66,9 +67,13 @@ async fn create(
     origin: Origin,
     body: JsonBody<wire::NewSession>,
 ) -> Result<Answer<wire::Session>, ApiError> {
-    let asked = body.value;
+    let mut asked = body.value;
+    let machine = parameters(&asked.machine);
+    let key = asked.machine.ssh_private_key.take().map(SecretValue::new);
+    let invalid = |error| ApiError::invalid(format_args!("`ssh_private_key`: {error}"));
     let new = NewSession {
-        machine: parameters(&asked.machine),
+        machine,
+        ssh_private_key: key.transpose().map_err(invalid)?,
         metadata: asked.metadata,
         persist: asked.persist,
         wake_on_request: asked.wake_on_request,

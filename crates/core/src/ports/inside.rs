@@ -13,6 +13,7 @@ use futures_core::stream::BoxStream;
 
 use crate::BoxFuture;
 use crate::auth::{SandboxPermit, Token};
+use crate::ports::external::ExternalError;
 use crate::ports::sandboxes::SandboxError;
 use crate::sandbox::SandboxRecord;
 
@@ -248,6 +249,9 @@ pub enum InsideError {
     /// The timeout has passed.
     #[error("the time that was given is over")]
     TimedOut,
+    /// It is an external machine, which cannot be used.
+    #[error(transparent)]
+    External(#[from] ExternalError),
 }
 
 /// The way into running sandboxes.

@@ -24,6 +24,7 @@ use crate::ports::inside::{InsideError, TerminalSize};
 use crate::ports::sandboxes::SandboxError;
 use crate::ports::{NoEntropy, NotServed};
 use crate::session::machine::{MachineError, MachineParameters};
+use crate::session::secret::SecretValue;
 use crate::session::{SessionId, SessionRecord, WindowName};
 use crate::store::StoreError;
 
@@ -87,6 +88,8 @@ pub struct NewSession {
     pub metadata: BTreeMap<String, String>,
     /// What machine it gets.
     pub machine: MachineParameters,
+    /// The private key of its external machine.
+    pub ssh_private_key: Option<SecretValue>,
     /// Whether its machine is kept for a day instead of an hour.
     pub persist: bool,
     /// Whether requests to its preview start its machine.

@@ -5,6 +5,8 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::SandboxId;
+
 /// The most processors of a machine.
 pub const CPU_COUNT_MAX: u32 = 16;
 /// The most memory of a machine, in GiB.
@@ -119,6 +121,26 @@ impl fmt::Display for SshAddress {
         } = self;
         write!(f, "{username}@{host}:{port}")
     }
+}
+
+/// The public key of a machine, by which it is known again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostKey {
+    /// The key, as OpenSSH writes it.
+    pub key: String,
+    /// Its fingerprint, for people.
+    pub fingerprint: String,
+}
+
+/// What is kept of the external machine of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExternalRecord {
+    /// What stands for it where files are compared.
+    pub files: SandboxId,
+    /// The private key, sealed.
+    pub sealed_key: Vec<u8>,
+    /// The host key of the first connection.
+    pub host_key: Option<HostKey>,
 }
 
 /// Why a session cannot have a machine.

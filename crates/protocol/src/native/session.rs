@@ -30,7 +30,7 @@ pub struct SessionMachine {
     /// An external machine: `username@host:port`. Needs `ssh_private_key`, and excludes all others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_connection: Option<String>,
-    /// The private key of the external machine. It is in no answer.
+    /// The private key of the external machine: Ed25519 or ECDSA, without a passphrase. It is in no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_private_key: Option<String>,
 }
@@ -93,9 +93,12 @@ pub struct Session {
     pub created_at: String,
     /// When its last command ended, or its machine started, or it was made.
     pub last_execution: String,
-    /// Its present machine; absent when it has none.
+    /// Its present sandbox; absent when it has none, and for an external machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<String>,
+    /// The fingerprint of its external machine's host key, once it was connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_host_key: Option<String>,
     /// The system of its present machine, and, in brackets, why it is not what the session is to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,

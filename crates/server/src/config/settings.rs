@@ -64,6 +64,7 @@ settings! {
     "images.private_registries" = "", "registries at private addresses that tenants may name (with templates.custom_images=any), separated by commas, like registry.lan:5000";
     "images.ubuntu_mirror" = "", "mirror of Ubuntu's packages, like http://mirror.lan/ubuntu; default: that of this machine's apt, else the one that mmdebstrap knows";
     "sessions.template" = "session-v1", "template of the machines of sessions";
+    "sessions.ssh_networks" = "public", "networks of the external machines of sessions: `public` and ranges, separated by commas; empty for none";
     "sessions.fallback" = "base", "template of such a machine while sessions.template is not built; empty to refuse commands until then";
     "sessions.privileged" = "false", "whether sessions may ask for privileged machines, in which Docker runs: see SECURITY.md";
     "sessions.docker_template" = "session-docker-v1", "template of privileged machines of sessions";

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use shoal_core::image::ImageName;
+use shoal_core::session::networks::Networks;
 use shoal_engine::{BuildOnDemand, CustomImages, Defaults};
 use shoal_sessions::SessionTemplates;
 
@@ -31,6 +32,8 @@ pub(crate) struct TemplatesConfig {
     pub(crate) sessions: SessionTemplates,
     /// Whether machines of sessions may be privileged.
     pub(crate) privileged: bool,
+    /// The networks of the external machines of sessions.
+    pub(crate) ssh_networks: Networks,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
@@ -68,6 +71,11 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
     let ubuntu_mirror = reader.optional("images.ubuntu_mirror", url, parse_mirror);
     let sessions = read_sessions(reader);
     let privileged = reader.parse("sessions.privileged", "true or false");
+    let ssh_networks = reader.with(
+        "sessions.ssh_networks",
+        "`public`, addresses or ranges separated by commas, like public,10.0.0.0/8",
+        |text| items(text).map(|item| item.parse().ok()).collect(),
+    );
     Some(TemplatesConfig {
         file: file?,
         defaults: Defaults {
@@ -81,6 +89,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
         ubuntu_mirror: ubuntu_mirror?,
         sessions: sessions?,
         privileged: privileged?,
+        ssh_networks: ssh_networks?,
     })
 }
 

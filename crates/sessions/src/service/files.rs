@@ -17,8 +17,7 @@ use shoal_core::session::path::SessionPath;
 
 use super::live::Live;
 use super::machine::Keep;
-use super::nesting;
-use super::{Service, SessionService};
+use super::{Service, SessionService, external, nesting};
 use crate::files::follow::Connection;
 use crate::files::sync::SyncError;
 
@@ -54,14 +53,15 @@ impl Service {
         client: &Arc<dyn SandboxClient>,
     ) -> Result<(), SessionError> {
         let record = live.record();
-        let Some(sandbox) = record.sandbox else {
+        let Some(sandbox) = record.place_of_files().cloned() else {
             return Ok(());
         };
         let mut connection = live.connection.lock().await;
         if connection.as_ref().is_some_and(|open| open.is_to(&sandbox)) {
             return Ok(());
         }
-        let fresh = record.filled.as_ref() != Some(&sandbox);
+        // What an external machine has at first is its owner's, not a template's: the session gets it.
+        let fresh = record.filled.as_ref() != Some(&sandbox) && record.external.is_none();
         // The former one first: only one may watch.
         *connection = None;
         let home = nesting::make_home(&record.machine, client).await?;
@@ -94,6 +94,9 @@ impl Service {
     }
 
     async fn connect_if_awake(&self, live: &Live) -> Result<(), SessionError> {
+        if external::address(&live.record()).is_some() {
+            return self.present(live).await.map(drop);
+        }
         let Some(permit) = self.permit(live).await? else {
             return Ok(());
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_core::clock::Timestamp;
+use shoal_core::ports::external::ExternalClient;
 use shoal_core::ports::sessions::preview::Preview;
 use shoal_core::ports::sessions::{ResetQuestion, SessionView, WindowView};
 use shoal_core::session::{SessionRecord, WindowName};
@@ -31,6 +32,8 @@ pub(super) struct Live {
     pub(super) files: Arc<Files>,
     /// What keeps its machine's files equal.
     pub(super) connection: tokio::sync::Mutex<Option<Connection>>,
+    /// The client of its external machine, while that is used.
+    pub(super) external: Mutex<Option<Arc<dyn ExternalClient>>>,
     /// The open windows of the machine. Some may have closed by themselves.
     windows: Mutex<BTreeMap<WindowName, Window>>,
     /// The secrets of the windows.
@@ -61,6 +64,7 @@ impl Live {
             record: Mutex::new(record),
             storing: tokio::sync::Mutex::default(),
             machine: tokio::sync::Mutex::default(),
+            external: Mutex::default(),
             windows: Mutex::default(),
             secrets: watch::Sender::default(),
             running: AtomicUsize::new(0),
@@ -78,8 +82,9 @@ impl Live {
     pub(super) fn preview(&self) -> Preview {
         let record = self.record.lock();
         Preview {
-            machine: record.sandbox.clone(),
-            wakes: record.wakes.allowed,
+            // No request reaches an external machine.
+            machine: record.sandbox.clone().filter(|_| record.external.is_none()),
+            wakes: record.wakes.allowed && record.external.is_none(),
         }
     }
 
@@ -185,6 +190,9 @@ impl Live {
     pub(super) async fn disconnect(&self) {
         *self.connection.lock().await = None;
         self.files.no_machine().await;
+        if let Some(external) = self.external.lock().take() {
+            external.close();
+        }
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use shoal_core::auth::SandboxPermit;
-use shoal_core::ports::NotServed;
 use shoal_core::ports::create::SandboxRequest;
 use shoal_core::ports::inside::{InsideError, SandboxClient};
 use shoal_core::ports::sandboxes::SandboxError;
@@ -19,11 +18,10 @@ use shoal_core::session::{SessionRecord, WindowName};
 use shoal_core::template::TemplateKey;
 use tokio::sync::mpsc;
 
-use super::Service;
 use super::live::Live;
-use super::nesting;
 use super::preview::PUBLIC_HOSTNAME;
 use super::template::notice;
+use super::{Service, external, nesting};
 use crate::events::WindowEvents;
 use crate::window::{Place, Window};
 
@@ -74,17 +72,6 @@ fn may_be_ending(error: &SessionError) -> bool {
                 SandboxError::Busy(_) | SandboxError::Guest(InsideError::Unreachable(_))
             )
     )
-}
-
-/// Refuses a machine that no backend makes, before anything is started.
-pub(super) fn check_served(machine: &MachineType) -> Result<(), NotServed> {
-    match machine {
-        MachineType::Sandbox { .. } => Ok(()),
-        MachineType::External(_) => Err(NotServed {
-            what: "`ssh_connection`",
-            instead: "use a sandbox: leave `ssh_connection` and `ssh_private_key` out",
-        }),
-    }
 }
 
 /// The sandbox to make for a session.
@@ -233,6 +220,9 @@ impl Service {
         }
         live.close_windows();
         live.disconnect().await;
+        if external::address(&live.record()).is_some() {
+            return self.external(live).await;
+        }
         let permit = self.start(live).await?;
         let user = nesting::user(&live.record().machine);
         let client = self.parts.access.open(&permit, user).await?;
@@ -245,6 +235,10 @@ impl Service {
         &self,
         live: &Live,
     ) -> Result<Option<Arc<dyn SandboxClient>>, SessionError> {
+        let record = live.record();
+        if external::address(&record).is_some() && record.sandbox.is_some() {
+            return self.external(live).await.map(Some);
+        }
         let Some(permit) = self.permit(live).await? else {
             return Ok(None);
         };
@@ -264,10 +258,14 @@ impl Service {
         Ok(Some(client))
     }
 
-    /// The right to the machine; none when there is none any more.
+    /// The right to the machine; none when there is none any more, and for an external machine.
     pub(super) async fn permit(&self, live: &Live) -> Result<Option<SandboxPermit>, SessionError> {
         let record = live.record();
-        let Some(sandbox) = &record.sandbox else {
+        let Some(sandbox) = record
+            .sandbox
+            .as_ref()
+            .filter(|_| record.external.is_none())
+        else {
             return Ok(None);
         };
         let sandboxes = &self.parts.sandboxes;
@@ -366,7 +364,7 @@ impl Service {
                 Err(SandboxError::NotFound(_)) => false,
                 killed => killed.map(|()| true)?,
             },
-            None => false,
+            None => external::address(&live.record()).is_some() && live.record().sandbox.is_some(),
         };
         let former = live.record().sandbox;
         let without = |record: &mut SessionRecord| {

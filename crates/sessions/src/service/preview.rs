@@ -79,7 +79,7 @@ pub(super) struct Lookup {
 impl Lookup {
     /// A session has been opened or made.
     pub(super) fn add(&self, live: &Arc<Live>) {
-        self.machines.write().extend(live.record().sandbox);
+        self.machines.write().extend(live.preview().machine);
         let hash = live.published.hash.clone();
         self.sessions.write().insert(hash, live.clone());
     }
@@ -105,8 +105,7 @@ impl Lookup {
 impl Service {
     /// Starts the machine of a session for a request to its preview, as far as the session allows that.
     fn wake(self: &Arc<Self>, live: &Arc<Live>) -> Waking {
-        let record = live.record();
-        if !record.wakes.allowed || live.is_deleting() {
+        if !live.preview().wakes || live.is_deleting() {
             return Waking::Never;
         }
         let Some(awakening) = Awakening::begin(live) else {

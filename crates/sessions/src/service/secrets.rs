@@ -14,7 +14,7 @@ use shoal_core::session::secret::{Activation, SecretName, SecretValue};
 use shoal_core::store::SealedSecret;
 
 use super::live::Live;
-use super::{Service, SessionService};
+use super::{Service, SessionService, external};
 use crate::seal::OVERHEAD;
 
 /// The most secrets of a session.
@@ -92,10 +92,9 @@ impl Service {
             return Err(SecretError::Sealed(secret.name).into());
         }
         // The machine of the record may have ended by itself.
-        let machine = match self.permit(live).await? {
-            Some(_) => live.record().sandbox,
-            None => None,
-        };
+        let is_there =
+            external::address(&live.record()).is_some() || self.permit(live).await?.is_some();
+        let machine = live.record().sandbox.filter(|_| is_there);
         secret.activation = Some(machine.map_or(Activation::Next, Activation::Machine));
         let name = secret.name.clone();
         let view = self.put_secret(live, secret).await?;

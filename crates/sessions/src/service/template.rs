@@ -1,6 +1,5 @@
 //! The template of a session's machine, which may have to be built first.
 
-use futures_util::StreamExt;
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::driver::Isolation;
 use shoal_core::id::SandboxId;
@@ -8,10 +7,10 @@ use shoal_core::ports::builds::BuiltinError;
 use shoal_core::ports::create::{CreateError, SandboxRequest};
 use shoal_core::session::SessionRecord;
 use shoal_core::session::machine::Nesting;
-use shoal_core::session::system::{OS_RELEASE, OS_RELEASE_MAX, described};
 use shoal_core::template::{TemplateKey, TemplateName};
 
 use super::Service;
+use super::external::system_of;
 use super::machine::request;
 
 /// The templates of the machines of sessions.
@@ -121,15 +120,6 @@ impl Service {
         note: Option<&str>,
     ) -> Option<String> {
         let client = self.parts.access.open(permit, None).await.ok()?;
-        let mut file = client.read_file(OS_RELEASE.to_owned()).await.ok()?.contents;
-        let mut text = Vec::new();
-        while let Some(Ok(bytes)) = file.next().await {
-            text.extend_from_slice(&bytes);
-            if text.len() >= OS_RELEASE_MAX {
-                break;
-            }
-        }
-        text.truncate(OS_RELEASE_MAX);
-        Some(described(&String::from_utf8_lossy(&text), note))
+        system_of(&*client, note).await
     }
 }

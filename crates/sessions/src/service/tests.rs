@@ -2,6 +2,7 @@
 
 mod builds;
 mod events;
+mod external;
 mod machines;
 mod nesting;
 mod parts;
@@ -17,6 +18,7 @@ use shoal_core::session::life::{IDLE, PERSISTENT, WINDOW_IDLE};
 use shoal_core::session::machine::MachineParameters;
 
 use self::builds::BuiltOnDemand;
+use self::external::Accounts;
 use self::machines::Machines;
 use shoal_core::store::StoreError;
 
@@ -30,6 +32,7 @@ struct Fixture {
     clock: Arc<Manual>,
     machines: Arc<Machines>,
     builds: Arc<BuiltOnDemand>,
+    accounts: Arc<Accounts>,
     service: SessionService,
     principal: Principal,
 }
@@ -52,10 +55,12 @@ impl Fixture {
         let (clock, machines) = (Arc::<Manual>::default(), Arc::<Machines>::default());
         let files = MemoryFiles::default();
         let builds = Arc::<BuiltOnDemand>::default();
+        let accounts = Arc::<Accounts>::default();
         let service = SessionService::open(SessionParts {
             sandboxes: machines.clone(),
             access: machines.clone(),
             events: machines.clone(),
+            external: accounts.clone(),
             builds: builds.clone(),
             templates: SessionTemplates {
                 template: "session-v1".parse().unwrap(),
@@ -78,6 +83,7 @@ impl Fixture {
             clock,
             machines,
             builds,
+            accounts,
             service,
             principal: Principal {
                 team: TeamId::from_entropy([1; 16]),

@@ -25,6 +25,14 @@ pub(super) fn session(view: SessionView, origin: &Origin) -> wire::Session {
             .isolation
             .map(|isolation| isolated_by(isolation).to_owned()),
         sandbox_id: record.sandbox.map(|id| id.to_string()),
+        sandbox_id: record
+            .sandbox
+            .filter(|_| record.external.is_none())
+            .map(|id| id.to_string()),
+        ssh_host_key: record
+            .external
+            .and_then(|external| external.host_key)
+            .map(|key| key.fingerprint),
         ends_at: view.ends_at.map(|at| at.to_string()),
         windows: view.windows.into_iter().map(window).collect(),
     }

@@ -16,6 +16,7 @@ const THEN: Timestamp = Timestamp::from_unix_millis(1_700_000_000_123);
 
 async fn session(store: &SqliteStore, number: u8) -> SessionRecord {
     let record = SessionRecord {
+        external: None,
         id: SessionId::from_entropy([number; 16]),
         team: TeamId::from_entropy([1; 16]),
         slug: "team".parse().unwrap(),
