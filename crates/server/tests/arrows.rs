@@ -30,12 +30,13 @@ const ARROWS: &[(&str, &[&str])] = &[
         "server",
         &[
             "agent", "api", "cli", "cluster", "contents", "core", "crds", "engine", "gateway",
-            "images", "node", "oci", "operator", "router", "sessions", "tasks",
+            "images", "node", "oci", "operator", "router", "sessions", "tasks", "ui",
         ],
     ),
     ("session-files", &[]),
     ("sessions", &["core", "session-files"]),
     ("tasks", &[]),
+    ("ui", &[]),
 ];
 
 /// What must not be in the dependencies of a crate, as it would let in what the crate is free of.
