@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use shoal_core::audit::{AuditLog, NoAudit};
+use tokio_util::sync::CancellationToken;
 
 use crate::in_flight::InFlight;
 use crate::rate::RateLimit;
@@ -19,6 +20,8 @@ pub struct ApiConfig {
     pub in_flight: InFlight,
     /// The audit log.
     pub audit: Arc<dyn AuditLog>,
+    /// Cancelled when the server stops: streams of events end then.
+    pub stopping: CancellationToken,
 }
 
 impl Default for ApiConfig {
@@ -29,6 +32,7 @@ impl Default for ApiConfig {
             rate_limit: None,
             in_flight: InFlight::default(),
             audit: Arc::new(NoAudit),
+            stopping: CancellationToken::new(),
         }
     }
 }

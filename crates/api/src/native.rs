@@ -21,9 +21,11 @@ mod operations;
 mod pool;
 mod progress;
 mod resize;
+mod sandbox_events;
 mod sandboxes;
 mod sessions;
 mod snapshots;
+mod sse;
 mod status;
 mod teams;
 mod templates;
@@ -55,6 +57,7 @@ pub(crate) fn routes() -> Routes {
         )
         .route("/templates/{id}/build", post(templates::build))
         .route("/sandbox", get(sandboxes::list).post(create::create))
+        .route("/sandboxes/events", get(sandbox_events::follow))
         .route("/sandbox/metrics", post(observe::metrics))
         .route(
             "/sandbox/{id}",

@@ -151,6 +151,8 @@ fn cors() -> CorsLayer {
         "x-request-id",
         "idempotency-key",
         "if-match",
+        "if-none-match",
+        "last-event-id",
         "lang",
         "lang_version",
         "package_version",

@@ -173,6 +173,38 @@ impl Connection {
         Ok(())
     }
 
+    /// Reads server-sent events of Shoal's own API, and hands over the name and the data of each.
+    pub(crate) async fn native_events(
+        &self,
+        path: &str,
+        mut each: impl FnMut(&str, &str) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let path = format!("{PREFIX}{path}");
+        let response = self.send(Method::GET, &path, None, &[]).await?;
+        let mut body = response.into_body();
+        let mut waiting: Vec<u8> = Vec::new();
+        let mut event = (String::new(), String::new());
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| self.broken(&error))?;
+            waiting.extend_from_slice(frame.data_ref().map_or(&[][..], Bytes::as_ref));
+            while let Some(end) = waiting.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = waiting.drain(..=end).collect();
+                let line = String::from_utf8_lossy(&line[..end]);
+                match line.split_once(": ") {
+                    Some(("event", name)) => name.clone_into(&mut event.0),
+                    Some(("data", data)) => data.clone_into(&mut event.1),
+                    None if line.is_empty() && !event.0.is_empty() => {
+                        let (name, data) = std::mem::take(&mut event);
+                        each(&name, &data)?;
+                    }
+                    // An id, or a comment.
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
     async fn bytes(
         &self,
         method: Method,
@@ -260,7 +292,7 @@ impl Connection {
     }
 }
 
-fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(bytes).map_err(|error| {
         let message = format!("the server's answer makes no sense: {error}");
         Failure::new(Kind::Server, message).with_hint("Is this a Shoal server?")

@@ -1,5 +1,6 @@
 //! `shoal session`.
 
+mod events;
 mod file;
 mod memory;
 mod secret;
@@ -50,6 +51,8 @@ enum Subcommands {
     Persist(SwitchArgs),
     /// Let requests to the preview start the machine, or not.
     WakeOnRequest(SwitchArgs),
+    /// Print what happens, until the session is deleted or the server stops.
+    Events(IdArgs),
     /// End the machine. The session stays.
     Reset(ResetArgs),
     /// Files: kept outside of the machine, and equal with it while it lives.
@@ -146,6 +149,7 @@ pub(crate) async fn run(args: SessionArgs) -> Result<u8, Failure> {
         Subcommands::Cancel(args) => cancel(&server, &args.id, &args.window).await?,
         Subcommands::Persist(args) => persist(&server, &args).await?,
         Subcommands::WakeOnRequest(args) => wake_on_request(&server, &args).await?,
+        Subcommands::Events(args) => events::follow(&server, &args.id, json).await?,
         Subcommands::Reset(args) => reset(&server, &args).await?,
         Subcommands::File(args) => file::run(&server, args, json).await?,
         Subcommands::Sync(args) => file::sync(&server, &args.id, json).await?,

@@ -275,6 +275,7 @@ fn assemble(
         session_memories: Arc::new(NoSessions),
         session_files: Arc::new(NoSessions),
         previews: Arc::new(NoPreviews),
+        sandbox_events: Arc::new(Telemetry(sandboxes.clone())),
         telemetry: Arc::new(Telemetry(sandboxes)),
         images: elsewhere,
         installation: Arc::new(installation),

@@ -13,8 +13,10 @@ use shoal_core::BoxFuture;
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::SandboxId;
+use shoal_core::ports::NotServed;
 use shoal_core::ports::observe::{
-    LogEntry, LogLevel, LogQuery, Sample, SandboxEvent, TeamSample, Telemetry as TelemetryPort, Use,
+    LogEntry, LogLevel, LogQuery, Sample, SandboxEvent, SandboxEvents, Scope, SeenStream,
+    SubscribeError, TeamSample, Telemetry as TelemetryPort, Use,
 };
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::resources::MilliCpu;
@@ -231,5 +233,14 @@ impl TelemetryPort for Telemetry {
 
     fn usage_of_all<'a>(&'a self, principal: &'a Principal) -> BoxFuture<'a, Option<Use>> {
         Box::pin(async move { principal.admin.then(|| self.usage_of(|_| true)) })
+    }
+}
+
+impl SandboxEvents for Telemetry {
+    fn subscribe(&self, _: &Principal, _: Scope) -> Result<SeenStream, SubscribeError> {
+        Err(SubscribeError::NotServed(NotServed {
+            what: "the stream of events",
+            instead: "watch the sandboxes of the cluster",
+        }))
     }
 }

@@ -26,7 +26,7 @@ use self::builds::{Builds, Uploads};
 use self::catalogue::TemplateCatalogue;
 use self::inside::SandboxAccess;
 use self::installation::{Installation, InstalledImages};
-use self::observe::Telemetry;
+use self::observe::{SandboxEvents, Telemetry};
 use self::pools::Pools;
 use self::sandboxes::Sandboxes;
 use self::sessions::Sessions;
@@ -73,6 +73,8 @@ pub struct Ports {
     pub previews: Arc<dyn Previews>,
     /// Logs, metrics, events and use.
     pub telemetry: Arc<dyn Telemetry>,
+    /// Events of sandboxes as they happen.
+    pub sandbox_events: Arc<dyn SandboxEvents>,
     /// Images.
     pub images: Arc<dyn InstalledImages>,
     /// The installation.

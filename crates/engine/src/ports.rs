@@ -40,6 +40,7 @@ impl Engine {
             session_files: Arc::new(NoSessions),
             previews: Arc::new(NoPreviews),
             telemetry: engine.clone(),
+            sandbox_events: engine.clone(),
             images: engine.clone(),
             clock: engine.shared.clock.clone(),
             installation: engine,

@@ -7,6 +7,7 @@ mod catalogue;
 mod pool;
 mod sandbox;
 mod session;
+mod session_events;
 mod session_files;
 mod session_parts;
 mod status;
@@ -24,13 +25,14 @@ pub use self::catalogue::{
 pub use self::pool::{Pool, PoolError, PoolMember, RemovedMembers};
 pub use self::sandbox::{
     AskMetrics, CallLimit, Event, FileEntry, Items, LONGEST, NewSandbox, OpenShare, RanCommand,
-    RateLimits, ResumeSandbox, RunCommand, Sandbox, SandboxLogs, SandboxUse, Share,
+    RateLimits, ResumeSandbox, RunCommand, Sandbox, SandboxLogs, SandboxNotice, SandboxUse, Share,
     TIMEOUT_SECONDS,
 };
 pub use self::session::{
     ChangeSession, NewSession, ResetSession, Session, SessionCommand, SessionMachine,
     SessionOutput, SessionReset, SessionWindow,
 };
+pub use self::session_events::{SessionFilesNotice, SessionNotice, SessionNoticeKind};
 pub use self::session_files::{MoveSessionFile, SessionFile, SessionFileCount, SessionSync};
 pub use self::session_parts::{
     PutMemory, SessionMemory, SessionMemoryEntry, SessionSecret, SetSecret,

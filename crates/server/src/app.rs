@@ -185,6 +185,7 @@ async fn with_sessions(
     let sessions = SessionService::open(SessionParts {
         sandboxes: ports.sandboxes.clone(),
         access: ports.access.clone(),
+        events: ports.sandbox_events.clone(),
         store: store.clone(),
         rows: store.clone(),
         contents: contents.clone(),
@@ -230,7 +231,7 @@ pub(crate) fn dispatch(
     );
     let previews = AuditedPreviews::new(ports.previews.clone(), audit.log());
     let gateway = gateway.with_previews(Arc::new(previews));
-    let api_config = api_config(config, shares.calls, audit.log());
+    let api_config = api_config(config, shares.calls, audit.log(), stopping.clone());
     let api = shoal_api::router(ports, api_config);
     Dispatch::new(gateway, api, audit.log(), stopping.clone())
 }
@@ -304,7 +305,12 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
     })
 }
 
-fn api_config(config: &Config, calls: usize, audit: Arc<dyn AuditLog>) -> ApiConfig {
+fn api_config(
+    config: &Config,
+    calls: usize,
+    audit: Arc<dyn AuditLog>,
+    stopping: CancellationToken,
+) -> ApiConfig {
     ApiConfig {
         domain: announce::public_domain(config),
         rate_limit: config.limits.rate.calls.map(|calls| RateLimit {
@@ -316,6 +322,7 @@ fn api_config(config: &Config, calls: usize, audit: Arc<dyn AuditLog>) -> ApiCon
             ..InFlight::default()
         },
         audit,
+        stopping,
     }
 }
 

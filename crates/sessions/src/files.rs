@@ -10,6 +10,7 @@ mod push;
 mod received;
 pub(crate) mod sync;
 mod table;
+mod tell;
 #[cfg(test)]
 mod tests;
 
@@ -19,13 +20,15 @@ use shoal_core::clock::Clock;
 use shoal_core::id::SandboxId;
 use shoal_core::ports::sessions::files::{FileError, SyncView};
 use shoal_core::session::SessionId;
-use shoal_core::session::files::{FileRow, SyncState};
+use shoal_core::session::files::FileRow;
 use shoal_core::session::path::SessionPath;
 use shoal_core::store::{RowChange, SessionFileStore, StoreError};
 use tokio::sync::{Mutex, Notify};
 
 pub use self::contents::Contents;
 use self::table::Table;
+use self::tell::Told;
+use crate::events::Events;
 
 /// What the files of all sessions stand on.
 #[derive(Clone)]
@@ -43,15 +46,17 @@ pub(crate) struct Files {
     table: Mutex<Option<Table>>,
     /// Something waits for the machine.
     waiting: Notify,
+    told: Told,
 }
 
 impl Files {
-    pub(crate) fn new(session: SessionId, parts: FileParts) -> Self {
+    pub(crate) fn new(session: SessionId, parts: FileParts, events: Events) -> Self {
         Self {
             session,
             parts,
             table: Mutex::default(),
             waiting: Notify::new(),
+            told: Told::new(events),
         }
     }
 
@@ -85,6 +90,7 @@ impl Files {
             return Ok(());
         }
         let stored = changes.clone();
+        let facts = self.told.facts(table, &changes);
         // If this future is dropped, or the store fails, it is not known what is stored.
         table.set_stale(true);
         self.parts
@@ -100,26 +106,19 @@ impl Files {
         if table.is_behind() {
             self.waiting.notify_one();
         }
+        self.told.tell(facts);
+        self.told.sync(table);
         Ok(())
     }
 
     /// How the two sides stand.
     pub(crate) async fn sync_view(&self) -> Result<SyncView, FileError> {
         let table = self.table().await?;
-        let conflicts = table.conflicts();
-        let behind = table.behind_count();
-        let state = if !conflicts.is_empty() || table.has_withheld() {
-            SyncState::Conflict
-        } else if behind > 0 || table.has_refused() {
-            SyncState::Behind
-        } else {
-            SyncState::Synced
-        };
         Ok(SyncView {
-            state,
-            behind,
+            state: table.sync_state(),
+            behind: table.behind_count(),
             connected: table.machine().is_some(),
-            conflicts,
+            conflicts: table.conflicts(),
             notes: table.notes(),
         })
     }
@@ -128,7 +127,20 @@ impl Files {
     pub(crate) async fn no_machine(&self) {
         if let Some(table) = &mut *self.table.lock().await {
             table.set_machine(None);
+            self.told.sync(table);
         }
+    }
+
+    /// Tells how the two sides stand, when that is news.
+    async fn tell_sync(&self) -> Result<(), StoreError> {
+        let table = self.table().await?;
+        self.told.sync(&table);
+        Ok(())
+    }
+
+    /// The next change tells how the two sides stand: a new listener does not know it.
+    pub(crate) fn tell_sync_anew(&self) {
+        self.told.forget();
     }
 
     /// Everything that the session names is forgotten: it is deleted.

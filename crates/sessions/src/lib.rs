@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod events;
 mod files;
 #[cfg(test)]
 mod local;
@@ -18,6 +19,7 @@ mod secrets;
 mod service;
 pub mod window;
 
+pub use self::events::WindowEvents;
 pub use self::files::Contents;
 pub use self::seal::SealingKey;
 pub use self::secrets::{FollowSecrets, Secrets};

@@ -1,5 +1,6 @@
 //! The sessions of an installation.
 
+mod events;
 mod files;
 mod live;
 mod machine;
@@ -23,7 +24,9 @@ use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::ports::NoEntropy;
 use shoal_core::ports::builds::Builds;
 use shoal_core::ports::inside::SandboxAccess;
+use shoal_core::ports::observe::SandboxEvents;
 use shoal_core::ports::sandboxes::Sandboxes;
+use shoal_core::ports::sessions::events::SessionFact;
 use shoal_core::ports::sessions::{NewSession, SessionChange, SessionError, SessionView};
 use shoal_core::session::life::Life;
 use shoal_core::session::machine::MachineType;
@@ -36,6 +39,7 @@ use self::live::Live;
 use self::machine::Keep;
 use self::preview::{Lookup, Published};
 pub use self::template::SessionTemplates;
+use crate::events::Events;
 use crate::files::{Contents, FileParts, Files};
 use crate::seal::SealingKey;
 
@@ -56,6 +60,8 @@ const AGAIN: Duration = Duration::from_secs(30);
 pub struct SessionParts {
     /// The sandboxes that are their machines.
     pub sandboxes: Arc<dyn Sandboxes>,
+    /// What happens to them.
+    pub events: Arc<dyn SandboxEvents>,
     /// The way into them.
     pub access: Arc<dyn SandboxAccess>,
     /// The builds of their templates.
@@ -155,8 +161,9 @@ impl SessionParts {
             contents: self.contents.clone(),
             clock: self.clock.clone(),
         };
-        let files = Files::new(record.id.clone(), parts);
-        Live::new(record, Arc::new(files), published)
+        let events = Events::new(self.clock.clone());
+        let files = Files::new(record.id.clone(), parts, events.clone());
+        Live::new(record, Arc::new(files), published, events)
     }
 }
 
@@ -257,6 +264,7 @@ impl Service {
         // Its machine may get more time now. One that has just ended needs none.
         self.renew(live).await;
         self.moved.notify_waiters();
+        live.events.tell(SessionFact::Changed);
         Ok(live.view())
     }
 
@@ -268,6 +276,7 @@ impl Service {
         self.parts.store.delete_session(&id).await?;
         self.sessions.write().remove(&id);
         self.previews.remove(live);
+        live.events.over();
         Ok(())
     }
 }

@@ -24,6 +24,7 @@ use shoal_core::ports::sessions::{
 use shoal_core::session::WindowName;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::events::WindowEvents;
 use crate::secrets::FollowSecrets;
 
 use self::actor::Actor;
@@ -92,6 +93,8 @@ pub struct Place {
     pub env: BTreeMap<String, String>,
     /// The secrets that its shell gets as variables.
     pub secrets: FollowSecrets,
+    /// Those who listen to what happens in it.
+    pub events: WindowEvents,
 }
 
 impl Place {
@@ -134,6 +137,7 @@ impl Window {
             active: place.clock.now(),
             closed: false,
         });
+        place.events.opened();
         let actor = Actor::new(place, running, scrollback.clone(), told, secret);
         tokio::spawn(actor.run(received));
         Ok(Self {

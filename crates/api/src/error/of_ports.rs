@@ -11,6 +11,7 @@ use shoal_core::ports::access::{KeyError, TeamError};
 use shoal_core::ports::builds::{BuildError, BuiltinError};
 use shoal_core::ports::catalogue::CatalogueError;
 use shoal_core::ports::inside::InsideError;
+use shoal_core::ports::observe::SubscribeError;
 use shoal_core::ports::sandboxes::{QuotaExceeded, RuntimeForbidden, SandboxError, TimeoutTooLong};
 use shoal_core::ports::snapshots::{SnapshotError, SnapshotNameError, TakeError};
 use shoal_core::ports::templates::{CreateTemplateError, TagError, TemplateError};
@@ -33,6 +34,15 @@ impl From<StoreError> for ApiError {
 impl From<NotServed> for ApiError {
     fn from(error: NotServed) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, error.to_string())
+    }
+}
+
+impl From<SubscribeError> for ApiError {
+    fn from(error: SubscribeError) -> Self {
+        match error {
+            SubscribeError::Forbidden => Self::new(StatusCode::FORBIDDEN, error.to_string()),
+            SubscribeError::NotServed(absent) => absent.into(),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use shoal_core::auth::Principal;
 use shoal_core::id::SandboxId;
 use shoal_core::ports::list::ListFilter;
-use shoal_core::ports::observe::{EVENTS_MAX, LogEntry, LogQuery, Sample, SandboxEvent};
+use shoal_core::ports::observe::{EVENTS_MAX, EventKind, LogEntry, LogQuery, Sample, SandboxEvent};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_protocol::native::{AskMetrics, Event, Items, SandboxLogs, SandboxUse};
 
@@ -187,9 +187,14 @@ async fn of_sandbox(
     }
 }
 
-async fn shown(backend: &Backend, principal: &Principal, event: SandboxEvent) -> Event {
+/// The name of a type of events, as clients see it.
+pub(super) fn kind_name(kind: EventKind) -> String {
     // Serialized as one word.
-    let kind = serde_json::to_value(event.kind).unwrap_or_default();
+    let name = serde_json::to_value(kind).unwrap_or_default();
+    name.as_str().unwrap_or_default().to_owned()
+}
+
+async fn shown(backend: &Backend, principal: &Principal, event: SandboxEvent) -> Event {
     let lives = backend
         .sandboxes
         .authorize(principal, &event.sandbox)
@@ -197,7 +202,7 @@ async fn shown(backend: &Backend, principal: &Principal, event: SandboxEvent) ->
         .ok();
     let detail = event.detail.into_iter();
     Event {
-        kind: kind.as_str().unwrap_or_default().to_owned(),
+        kind: kind_name(event.kind),
         at: event.at.to_string(),
         name: lives.map(|(_, record)| record.name()),
         sandbox: event.sandbox.to_string(),

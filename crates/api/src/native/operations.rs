@@ -4,7 +4,7 @@
 use shoal_protocol::build::RequestedBuild;
 use shoal_protocol::native as wire;
 
-use super::{catalogue, files, images, observe, sandboxes};
+use super::{catalogue, files, images, observe, sandbox_events, sandboxes};
 use crate::openapi::operation::{
     CREATE, Content, Dialect, Group, IMAGE, INSIDE, KEYS, Operation, RequestHeader, SANDBOX,
     SNAPSHOT, TEMPLATE,
@@ -184,6 +184,23 @@ fn of_observation() -> Vec<Operation> {
             .query::<observe::EventsQuery>()
             .answers::<wire::Items<wire::Event>>(200)
             .fails(&[404]),
+        native
+            .op(
+                "GET",
+                "/sandboxes/events",
+                "followSandboxes",
+                "Follow what happens to sandboxes",
+            )
+            .about(
+                "Server-sent events: `ready` once the subscription stands, then `sandbox` for each event, with this data. \
+                 After `lagged` read the list again: the reader was too slow, or has come back with a `Last-Event-ID`, \
+                 and has missed some. A comment every 15 seconds keeps the connection open. The stream ends when the key \
+                 is deleted or the server stops.",
+            )
+            .query::<sandbox_events::FollowQuery>()
+            .headers(&[super::sse::LAST_EVENT])
+            .events::<wire::SandboxNotice>()
+            .fails(&[403, 501]),
     ]
 }
 

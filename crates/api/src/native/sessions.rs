@@ -1,5 +1,6 @@
 //! Sessions: a machine that comes with the first command, and terminal windows in it.
 
+mod events;
 mod exec;
 mod files;
 mod memories;
@@ -34,7 +35,7 @@ use self::exec::{cancel, run};
 
 /// The routes; all require a key.
 pub(super) fn routes() -> Routes {
-    let routes = files::add_routes(Routes::new());
+    let routes = events::add_routes(files::add_routes(Routes::new()));
     memories::routes(secrets::routes(routes))
         .route("/sessions", routing::get(list).post(create))
         .route(

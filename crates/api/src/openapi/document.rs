@@ -271,6 +271,10 @@ fn content(dialect: Dialect, content: Content, schemas: &mut Schemas) -> Option<
             let line = schemas.response(make);
             Some(json!({native::NDJSON: {"schema": line}}))
         }
+        Content::Events(make) => {
+            let data = schemas.response(make);
+            Some(json!({"text/event-stream": {"schema": data}}))
+        }
         Content::Bytes => Some(json!({"application/octet-stream": {"schema": {}}})),
         Content::Object => json(json!({"type": "object"})),
     }

@@ -68,6 +68,8 @@ pub(crate) enum Content {
     Json(MakeSchema),
     /// A line of JSON for each event.
     Lines(MakeSchema),
+    /// Server-sent events: the data of each is such a JSON object.
+    Events(MakeSchema),
     /// Bytes as they are.
     Bytes,
     /// A JSON object of any content.
@@ -211,6 +213,11 @@ impl Operation {
     pub(crate) fn lines<T: JsonSchema>(self) -> Self {
         let make: MakeSchema = |generator| generator.subschema_for::<T>();
         self.answer(200, Content::Lines(make), &[])
+    }
+
+    pub(crate) fn events<T: JsonSchema>(self) -> Self {
+        let make: MakeSchema = |generator| generator.subschema_for::<T>();
+        self.answer(200, Content::Events(make), &[])
     }
 
     pub(crate) fn empty(self, status: u16) -> Self {

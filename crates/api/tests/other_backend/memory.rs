@@ -68,6 +68,7 @@ impl Memory {
             session_files: Arc::new(NoSessions),
             previews: Arc::new(NoPreviews),
             telemetry: unused.clone(),
+            sandbox_events: unused.clone(),
             images: unused.clone(),
             installation: unused,
             clock: Arc::new(SystemClock),

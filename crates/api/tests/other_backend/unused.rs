@@ -14,6 +14,7 @@ use shoal_core::driver::Capabilities;
 use shoal_core::id::{BuildId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::image::{Image, ImageError, ImageName, ProgressSink, RegistryAuth};
 use shoal_core::limits::TeamLimits;
+use shoal_core::ports::NotServed;
 use shoal_core::ports::access::{TeamError, TeamView, Teams};
 use shoal_core::ports::builds::{
     BuildError, BuildRequest, Builds, BuiltinError, Upload, UploadError, Uploads,
@@ -24,7 +25,8 @@ use shoal_core::ports::catalogue::{
 use shoal_core::ports::create::CreateError;
 use shoal_core::ports::installation::{Installation, InstallationLimits, InstalledImages};
 use shoal_core::ports::observe::{
-    LogEntry, LogQuery, Sample, SandboxEvent, TeamSample, Telemetry, Use,
+    LogEntry, LogQuery, Sample, SandboxEvent, SandboxEvents, Scope, SeenStream, SubscribeError,
+    TeamSample, Telemetry, Use,
 };
 use shoal_core::ports::pools::{MemberView, PoolView, Pools};
 use shoal_core::ports::resolve::{Explained, Resolved};
@@ -397,6 +399,15 @@ impl Telemetry for Unused {
 
     fn usage_of_all<'a>(&'a self, _: &'a Principal) -> BoxFuture<'a, Option<Use>> {
         Box::pin(ready(None))
+    }
+}
+
+impl SandboxEvents for Unused {
+    fn subscribe(&self, _: &Principal, _: Scope) -> Result<SeenStream, SubscribeError> {
+        Err(SubscribeError::NotServed(NotServed {
+            what: "the stream of events",
+            instead: "read the list",
+        }))
     }
 }
 

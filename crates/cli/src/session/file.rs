@@ -10,6 +10,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use http::Method;
 use shoal_protocol::native::{MoveSessionFile, SessionFile, SessionFileCount, SessionSync};
 
+use super::events::{self, WatchArgs};
 use super::path;
 use crate::calls::encode;
 use crate::connection::Connection;
@@ -37,6 +38,8 @@ enum Subcommands {
     Put(PutArgs),
     /// Read a file.
     Get(GetArgs),
+    /// Print the paths of files that change.
+    Watch(WatchArgs),
     /// Move a file, or a directory with its files.
     Mv(MoveArgs),
     /// Remove files, and directories with their files.
@@ -95,6 +98,7 @@ pub(super) async fn run(server: &Connection, args: FileArgs, json: bool) -> Resu
         Subcommands::Ls(args) => list(server, &args, json).await,
         Subcommands::Put(args) => put(server, args).await,
         Subcommands::Get(args) => get(server, args).await,
+        Subcommands::Watch(args) => events::watch(server, &args, json).await,
         Subcommands::Mv(args) => {
             let (from, to) = (args.from, args.to);
             let moved = Some(MoveSessionFile { from, to });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures_core::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
 use crate::BoxFuture;
@@ -9,6 +10,7 @@ use crate::auth::{Principal, SandboxPermit};
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, SandboxId, TeamId, TemplateId};
 pub use crate::log_level::LogLevel;
+use crate::ports::NotServed;
 use crate::ports::sandboxes::SandboxError;
 use crate::resources::MilliCpu;
 
@@ -50,6 +52,38 @@ pub struct SandboxEvent {
     pub template: TemplateId,
     /// More details, by name.
     pub detail: BTreeMap<&'static str, String>,
+}
+
+/// What a subscriber of events gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// Something happened.
+    Event(SandboxEvent),
+    /// The subscriber was too slow, and has missed some. Later ones follow.
+    Lagged,
+}
+
+/// Events from the subscription on. It ends with the installation.
+pub type SeenStream = BoxStream<'static, Seen>;
+
+/// Whose events a subscriber gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of the caller's team.
+    Team,
+    /// Those of all teams, for admins.
+    All,
+}
+
+/// Why there is no subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SubscribeError {
+    /// Only an admin sees other teams.
+    #[error("only an admin key may see the events of all teams")]
+    Forbidden,
+    /// The backend does not serve this.
+    #[error(transparent)]
+    NotServed(#[from] NotServed),
 }
 
 /// An entry of a sandbox's log.
@@ -149,6 +183,15 @@ pub struct Use {
     pub memory_mib: u64,
     /// The number of teams that own them.
     pub teams: usize,
+}
+
+/// What happens to sandboxes, while it happens.
+pub trait SandboxEvents: Send + Sync {
+    /// Every event from now on: the subscription stands when this returns.
+    ///
+    /// # Errors
+    /// See [`SubscribeError`].
+    fn subscribe(&self, principal: &Principal, scope: Scope) -> Result<SeenStream, SubscribeError>;
 }
 
 /// Logs, metrics and events of sandboxes, and the use of limits.

@@ -1,5 +1,6 @@
 //! Sessions, their machines and their terminal windows.
 
+pub mod events;
 pub mod files;
 pub mod memories;
 mod none;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
 
+use self::events::SessionSeenStream;
 use self::files::FileError;
 pub use self::none::NoSessions;
 use crate::BoxFuture;
@@ -302,4 +304,10 @@ pub trait Sessions: Send + Sync {
         id: &'a str,
         token: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Reset, SessionError>>;
+
+    /// What happens in a session from now on: the subscription stands when this returns.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    fn follow(&self, principal: &Principal, id: &str) -> Result<SessionSeenStream, SessionError>;
 }

@@ -1,9 +1,12 @@
 //! Events, logs and metrics, as callers of the engine see them.
 
+use futures_util::{StreamExt, stream};
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, TemplateId};
+use shoal_core::ports::observe::{Scope, Seen, SeenStream, SubscribeError};
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 
 use super::{Engine, SandboxError};
 use crate::telemetry::{LogEntry, LogQuery, Sample, SandboxEvent, Starts, TeamSample};
@@ -13,6 +16,38 @@ impl Engine {
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<SandboxEvent> {
         self.shared.telemetry.events.subscribe()
+    }
+
+    /// The events of sandboxes that users see, from now on: those of the team of `principal`, or of all teams for an
+    /// admin.
+    ///
+    /// # Errors
+    /// [`SubscribeError::Forbidden`] when all are asked for without the right to see them.
+    pub fn visible_events(
+        &self,
+        principal: &Principal,
+        scope: Scope,
+    ) -> Result<SeenStream, SubscribeError> {
+        if scope == Scope::All && !principal.admin {
+            return Err(SubscribeError::Forbidden);
+        }
+        let team = principal.team;
+        let receiver = self.shared.telemetry.events.subscribe_visible();
+        let seen = stream::unfold(receiver, |mut receiver| async {
+            let seen = match receiver.recv().await {
+                Ok(event) => Seen::Event(event),
+                Err(RecvError::Lagged(_)) => Seen::Lagged,
+                Err(RecvError::Closed) => return None,
+            };
+            Some((seen, receiver))
+        });
+        let own = move |seen: &Seen| match seen {
+            Seen::Event(event) => scope == Scope::All || event.team == team,
+            Seen::Lagged => true,
+        };
+        Ok(seen
+            .filter(move |seen| std::future::ready(own(seen)))
+            .boxed())
     }
 
     /// The latest events of the team of `principal`, of one sandbox if it is named, the newest first.

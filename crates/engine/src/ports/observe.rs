@@ -7,7 +7,8 @@ use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::SandboxId;
 use shoal_core::ports::observe::{
-    LogEntry, LogQuery, Sample, SandboxEvent, TeamSample, Telemetry, Use,
+    LogEntry, LogQuery, Sample, SandboxEvent, SandboxEvents, Scope, SeenStream, SubscribeError,
+    TeamSample, Telemetry, Use,
 };
 use shoal_core::ports::pools::{MemberView, PoolView, Pools};
 use shoal_core::ports::sandboxes::SandboxError;
@@ -57,6 +58,12 @@ impl Telemetry for Engine {
 
     fn usage_of_all<'a>(&'a self, principal: &'a Principal) -> BoxFuture<'a, Option<Use>> {
         Box::pin(ready(Engine::usage_of_all(self, principal)))
+    }
+}
+
+impl SandboxEvents for Engine {
+    fn subscribe(&self, principal: &Principal, scope: Scope) -> Result<SeenStream, SubscribeError> {
+        Engine::visible_events(self, principal, scope)
     }
 }
 

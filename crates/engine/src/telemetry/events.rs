@@ -19,7 +19,10 @@ type Latest = Arc<RwLock<HashMap<TeamId, VecDeque<SandboxEvent>>>>;
 /// Publishes events, and keeps the latest. Never waits for a subscriber.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {
+    /// All, for the parts of the engine.
     listeners: broadcast::Sender<SandboxEvent>,
+    /// Those of sandboxes that users see.
+    visible: broadcast::Sender<SandboxEvent>,
     latest: Latest,
 }
 
@@ -27,12 +30,18 @@ impl Events {
     pub(crate) fn new() -> Self {
         Self {
             listeners: broadcast::channel(KEPT).0,
+            visible: broadcast::channel(KEPT).0,
             latest: Latest::default(),
         }
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<SandboxEvent> {
         self.listeners.subscribe()
+    }
+
+    /// The events that users see, from now on.
+    pub(crate) fn subscribe_visible(&self) -> broadcast::Receiver<SandboxEvent> {
+        self.visible.subscribe()
     }
 
     pub(crate) fn emit(
@@ -53,6 +62,8 @@ impl Events {
         };
         if record.spec.purpose == Purpose::Use {
             self.keep(event.clone());
+            // There may be no subscriber.
+            let _ = self.visible.send(event.clone());
         }
         // There may be no subscriber.
         let _ = self.listeners.send(event);

@@ -225,6 +225,29 @@ pub struct Event {
     pub detail: BTreeMap<String, String>,
 }
 
+/// What happened to a sandbox, as the stream of events tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxNotice {
+    /// Type: `created`, `updated`, `paused`, `resumed`, `snapshotted`, `killed`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Time.
+    pub at: String,
+    /// Sandbox id.
+    pub sandbox_id: String,
+    /// Sandbox name, while it exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Team: its name if it is the key's own, else its id.
+    pub user: String,
+    /// Template id.
+    pub template: String,
+    /// Further details by name.
+    pub detail: BTreeMap<String, String>,
+}
+
 /// A command line for a login shell in a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -36,7 +36,7 @@ impl Side {
         for _ in 0..ROUNDS {
             let wanted = self.batch().await?;
             if wanted.is_empty() {
-                return Ok(());
+                return Ok(self.files.tell_sync().await?);
             }
             let wanted = self.fill(wanted).await?;
             let changes = wanted.iter().map(|wanted| wanted.change.clone());

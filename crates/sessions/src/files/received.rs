@@ -51,7 +51,7 @@ impl Side {
             self.take(some).await?;
             rest = later;
         }
-        Ok(())
+        Ok(self.files.tell_sync().await?)
     }
 
     async fn take(&self, told: &[(SessionPath, Told)]) -> Result<(), SyncError> {

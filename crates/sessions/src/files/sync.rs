@@ -191,6 +191,7 @@ impl Side {
         let forgotten = others.map(|(path, _)| (path.clone(), None)).collect();
         self.files.commit(&mut table, forgotten).await?;
         table.set_machine(Some(self.sandbox.clone()));
+        self.files.told.sync(&table);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use shoal_core::id::SandboxId;
 use shoal_core::ports::sessions::files::{Digest, FileError, FileState};
-use shoal_core::session::files::{BYTES_MAX, FILES_MAX, FileRow, StoredFile};
+use shoal_core::session::files::{BYTES_MAX, FILES_MAX, FileRow, StoredFile, SyncState};
 use shoal_core::session::path::SessionPath;
 use shoal_core::store::{RowChange, StoreError};
 use shoal_session_files::gitignore::{self, Ignoring};
@@ -267,6 +267,21 @@ impl Table {
     pub(super) fn limit(&mut self, path: Option<SessionPath>, reason: String) {
         if self.limited.len() < NOTES_MAX {
             self.limited.insert(path, reason);
+        }
+    }
+
+    /// How the two sides stand, in one word.
+    pub(super) fn sync_state(&self) -> SyncState {
+        let is_copy = |row: &FileRow| {
+            let file = row.file.as_ref();
+            file.is_some_and(|file| file.conflict_of.is_some())
+        };
+        if self.has_withheld() || self.rows.values().any(is_copy) {
+            SyncState::Conflict
+        } else if self.behind_count() > 0 || self.has_refused() {
+            SyncState::Behind
+        } else {
+            SyncState::Synced
         }
     }
 

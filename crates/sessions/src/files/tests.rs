@@ -54,12 +54,14 @@ impl Pair {
     }
 
     fn files(store: &MemoryFiles, contents: &Contents) -> Arc<Files> {
+        let clock = Arc::<Manual>::default();
         let parts = FileParts {
             rows: Arc::new(store.clone()),
             contents: contents.clone(),
-            clock: Arc::<Manual>::default(),
+            clock: clock.clone(),
         };
-        Arc::new(Files::new(SessionId::from_entropy([1; 16]), parts))
+        let events = Events::new(clock);
+        Arc::new(Files::new(SessionId::from_entropy([1; 16]), parts, events))
     }
 
     /// The server ends, and starts again.

@@ -14,6 +14,7 @@ use shoal_core::store::{SessionStore, StoreError};
 use tokio::sync::watch;
 
 use super::preview::Published;
+use crate::events::Events;
 use crate::files::Files;
 use crate::files::follow::Connection;
 use crate::secrets::Secrets;
@@ -42,11 +43,19 @@ pub(super) struct Live {
     pub(super) notice: Mutex<Option<String>>,
     deleting: AtomicBool,
     pub(super) published: Published,
+    /// Those who listen to what happens.
+    pub(super) events: Events,
 }
 
 impl Live {
-    pub(super) fn new(record: SessionRecord, files: Arc<Files>, published: Published) -> Self {
+    pub(super) fn new(
+        record: SessionRecord,
+        files: Arc<Files>,
+        published: Published,
+        events: Events,
+    ) -> Self {
         Self {
+            events,
             files,
             connection: tokio::sync::Mutex::default(),
             record: Mutex::new(record),

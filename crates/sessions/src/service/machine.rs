@@ -10,6 +10,7 @@ use shoal_core::ports::NotServed;
 use shoal_core::ports::create::SandboxRequest;
 use shoal_core::ports::inside::{InsideError, SandboxClient};
 use shoal_core::ports::sandboxes::SandboxError;
+use shoal_core::ports::sessions::events::SessionFact;
 use shoal_core::ports::sessions::{ExecEvent, ExecStream, SessionError};
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::OnTimeout;
@@ -22,6 +23,7 @@ use super::Service;
 use super::live::Live;
 use super::preview::PUBLIC_HOSTNAME;
 use super::template::notice;
+use crate::events::WindowEvents;
 use crate::window::{Place, Window};
 
 /// The label of a session's machine: the id of the session.
@@ -226,6 +228,10 @@ impl Service {
             clock: self.parts.clock.clone(),
             env: BTreeMap::from([(PUBLIC_HOSTNAME.to_owned(), live.published.hostname.clone())]),
             secrets: live.secrets.subscribe(),
+            events: WindowEvents {
+                events: live.events.clone(),
+                window: name.clone(),
+            },
         };
         let window = Window::open(name.clone(), place).await?;
         live.opened(name.clone(), window.clone());
@@ -299,6 +305,8 @@ impl Service {
         };
         live.update(&*self.parts.store, started).await?;
         self.previews.machine_ended(record.sandbox.as_ref());
+        live.events.machine_ended(record.sandbox.as_ref());
+        live.events.tell(SessionFact::MachineStarted(id.clone()));
         self.moved.notify_waiters();
         let (permit, _) = self.parts.sandboxes.authorize(&principal, &id).await?;
         let system = self.system(&permit, made.note.as_deref()).await;
@@ -371,6 +379,7 @@ impl Service {
         let without = |record: &mut SessionRecord| (record.sandbox, record.system) = (None, None);
         live.update(&*self.parts.store, without).await?;
         self.previews.machine_ended(former.as_ref());
+        live.events.machine_ended(former.as_ref());
         Ok(ended)
     }
 }

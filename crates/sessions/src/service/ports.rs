@@ -2,6 +2,7 @@
 
 use shoal_core::BoxFuture;
 use shoal_core::auth::Principal;
+use shoal_core::ports::sessions::events::SessionSeenStream;
 use shoal_core::ports::sessions::{
     Attached, ExecStream, NewSession, Reset, SessionChange, SessionError, SessionView, Sessions,
 };
@@ -107,5 +108,9 @@ impl Sessions for SessionService {
             let live = self.0.find(principal, id)?;
             self.0.reset(&live, token).await
         })
+    }
+
+    fn follow(&self, principal: &Principal, id: &str) -> Result<SessionSeenStream, SessionError> {
+        self.0.follow(principal, id)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use shoal_core::ports::sessions::events::SessionFact;
 use shoal_core::ports::sessions::{Reset, ResetQuestion, SessionError};
 
 use super::live::Live;
@@ -33,6 +34,7 @@ impl Service {
             .lock()
             .take_if(answered)
             .ok_or(SessionError::NotConfirmed)?;
+        live.events.tell(SessionFact::Reset);
         Ok(Reset::Done(self.end(live, Keep::IfPossible).await?))
     }
 }

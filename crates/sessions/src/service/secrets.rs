@@ -7,6 +7,7 @@ use shoal_core::BoxFuture;
 use shoal_core::auth::Principal;
 use shoal_core::id::SandboxId;
 use shoal_core::ports::sessions::SessionError;
+use shoal_core::ports::sessions::events::SessionFact;
 use shoal_core::ports::sessions::secrets::{SecretError, SecretView, SessionSecrets};
 use shoal_core::session::SessionRecord;
 use shoal_core::session::secret::{Activation, SecretName, SecretValue};
@@ -96,14 +97,20 @@ impl Service {
             None => None,
         };
         secret.activation = Some(machine.map_or(Activation::Next, Activation::Machine));
-        self.put_secret(live, secret).await
+        let name = secret.name.clone();
+        let view = self.put_secret(live, secret).await?;
+        live.events.tell(SessionFact::SecretActivated(name));
+        Ok(view)
     }
 
     async fn deactivate(&self, live: &Live, name: &str) -> Result<SecretView, SessionError> {
         let _alone = self.unless_deleting(live).await?;
         let mut secret = self.secret(live, name).await?;
         secret.activation = None;
-        self.put_secret(live, secret).await
+        let name = secret.name.clone();
+        let view = self.put_secret(live, secret).await?;
+        live.events.tell(SessionFact::SecretDeactivated(name));
+        Ok(view)
     }
 
     async fn delete_secret(&self, live: &Live, name: &str) -> Result<(), SessionError> {

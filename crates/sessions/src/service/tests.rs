@@ -1,6 +1,7 @@
 //! The life of machines, with a clock that stands until it is set.
 
 mod builds;
+mod events;
 mod machines;
 mod parts;
 mod preview;
@@ -44,6 +45,7 @@ impl Fixture {
         let service = SessionService::open(SessionParts {
             sandboxes: machines.clone(),
             access: machines.clone(),
+            events: machines.clone(),
             builds: builds.clone(),
             templates: SessionTemplates {
                 template: "session-v1".parse().unwrap(),

@@ -107,15 +107,14 @@ impl Actor {
         self.greet().await;
         while self.turn(&mut requests).await {}
         requests.close();
-        for exec in [self.exec.take(), self.next.take()].into_iter().flatten() {
-            exec.ends(ExecEnd::Lost("the window has closed".to_owned()));
-        }
+        self.lost("the window has closed");
         // The shell may have exited.
         let _ = self.control.kill().await;
         self.state.send_modify(|state| {
             state.closed = true;
             state.running = None;
         });
+        self.place.events.closed();
     }
 
     /// Handles the next event.
@@ -264,6 +263,7 @@ impl Actor {
         let line = typed::run(&id, &exec.command);
         self.shell.typing(id, &exec.command, &self.scrollback);
         let command = self.shell.masks.text(&exec.command);
+        self.place.events.started(command.clone());
         self.state
             .send_modify(|state| state.running = Some(command));
         self.exec = Some(exec);
@@ -332,12 +332,16 @@ impl Actor {
         self.used();
         self.state.send_modify(|state| state.running = None);
         if let Some(exec) = self.exec.take() {
+            self.place.events.ended(end.clone());
             exec.ends(end);
         }
     }
 
     /// Ends all commands with the window, and says why.
     fn lost(&mut self, why: &str) {
+        if self.exec.is_some() {
+            self.place.events.ended(ExecEnd::Lost(why.to_owned()));
+        }
         for exec in [self.exec.take(), self.next.take()].into_iter().flatten() {
             exec.ends(ExecEnd::Lost(why.to_owned()));
         }

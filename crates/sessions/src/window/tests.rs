@@ -7,6 +7,7 @@ use std::time::Duration;
 use shoal_core::session::life::WINDOW_IDLE;
 
 use super::*;
+use crate::events::Events;
 use crate::local::{Local, Manual, all};
 use crate::secrets::Secrets;
 
@@ -15,8 +16,13 @@ async fn window_at(clock: Arc<Manual>) -> Window {
 }
 
 async fn window_with(clock: Arc<Manual>, secrets: FollowSecrets) -> Window {
+    let events = WindowEvents {
+        events: Events::new(clock.clone()),
+        window: WindowName::default(),
+    };
     let place = Place {
         client: Arc::new(Local::default()),
+        events,
         clock,
         env: BTreeMap::from([("PS1".to_owned(), "$ ".to_owned())]),
         secrets,

@@ -43,12 +43,28 @@ pub(super) fn add_uploads(routes: Routes) -> Routes {
     )
 }
 
-/// What `GET` and `DELETE` of files concern.
+/// Which files are listed or watched.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct SessionFilesQuery {
+    /// A file, or a directory with everything in it; everything if absent.
+    path: Option<String>,
+}
+
+impl SessionFilesQuery {
+    /// The path; none for everything.
+    pub(super) fn below(self) -> Result<Option<SessionPath>, ApiError> {
+        let path = self.path.filter(|path| !path.is_empty());
+        path.as_deref().map(parse).transpose()
+    }
+}
+
+/// Which files are read or removed.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct SessionPathQuery {
-    /// A file, or a directory with everything in it. Required, except to list everything.
-    path: Option<String>,
+    /// Where they are, below the home directory of the machine.
+    path: String,
 }
 
 /// A file to write.
@@ -83,10 +99,9 @@ async fn list(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
-    Query(query): Query<SessionPathQuery>,
+    Query(query): Query<SessionFilesQuery>,
 ) -> Result<Answer<Vec<wire::SessionFile>>, ApiError> {
-    let below = query.path.filter(|path| !path.is_empty());
-    let below = below.as_deref().map(parse).transpose()?;
+    let below = query.below()?;
     let files = backend.session_files.list(&principal, &id, below.as_ref());
     Ok(Answer::ok(files.await?.into_iter().map(view).collect()))
 }
@@ -96,7 +111,7 @@ async fn read(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
-    Query(query): Query<SessionFileQuery>,
+    Query(query): Query<SessionPathQuery>,
 ) -> Result<Response, ApiError> {
     let path = parse(&query.path)?;
     let (file, contents) = backend.session_files.read(&principal, &id, &path).await?;
@@ -166,8 +181,7 @@ async fn remove(
     Path(id): Path<String>,
     Query(query): Query<SessionPathQuery>,
 ) -> Result<Answer<wire::SessionFileCount>, ApiError> {
-    let path = query.path.unwrap_or_default();
-    let path = parse(&path)?;
+    let path = parse(&query.path)?;
     let files = backend.session_files.remove(&principal, &id, &path).await?;
     Ok(Answer::ok(wire::SessionFileCount { files }))
 }
@@ -198,16 +212,20 @@ async fn sync(
         conflicts,
         notes,
     } = backend.session_files.sync(&principal, &id).await?;
-    let state = match state {
-        SyncState::Synced => "synced",
-        SyncState::Behind => "behind",
-        SyncState::Conflict => "conflict",
-    };
     Ok(Answer::ok(wire::SessionSync {
-        state: state.to_owned(),
+        state: state_name(state).to_owned(),
         behind,
         connected,
         conflicts: conflicts.into_iter().map(String::from).collect(),
         notes,
     }))
+}
+
+/// How the two sides stand, as clients see it.
+pub(super) fn state_name(state: SyncState) -> &'static str {
+    match state {
+        SyncState::Synced => "synced",
+        SyncState::Behind => "behind",
+        SyncState::Conflict => "conflict",
+    }
 }

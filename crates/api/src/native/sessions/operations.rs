@@ -5,6 +5,7 @@ mod parts;
 use shoal_protocol::native as wire;
 
 use super::files;
+use crate::native::sse::LAST_EVENT;
 use crate::openapi::operation::{CREATE, Content, Dialect, Group, Operation, RequestHeader};
 
 const GROUP: Group = Group(Dialect::Native, "Native: sessions");
@@ -15,6 +16,7 @@ pub(in crate::native) fn operations() -> Vec<Operation> {
         of_sessions(),
         of_windows(),
         of_files(),
+        of_events(),
         parts::of_secrets(),
         parts::of_memories(),
     ];
@@ -142,7 +144,7 @@ fn of_files() -> Vec<Operation> {
         GROUP
             .op("GET", files, "listSessionFiles", "List the files of a session")
             .about("They are there with and without a machine. By path.")
-            .query::<files::SessionPathQuery>()
+            .query::<files::SessionFilesQuery>()
             .lists::<wire::SessionFile>(&[])
             .fails(&[400, 404, 501]),
         GROUP
@@ -152,7 +154,7 @@ fn of_files() -> Vec<Operation> {
             .fails(&[400, 404, 409, 501, 507]),
         GROUP
             .op("GET", content, "readSessionFile", "Read a file of a session")
-            .query::<files::SessionFileQuery>()
+            .query::<files::SessionPathQuery>()
             .answer(200, Content::Bytes, &["ETag"])
             .fails(&[400, 404, 501]),
         GROUP
@@ -171,6 +173,31 @@ fn of_files() -> Vec<Operation> {
         GROUP
             .op("GET", "/sessions/{id}/sync", "getSessionSync", "Show how the files of a session and of its machine stand")
             .answers::<wire::SessionSync>(200)
+            .fails(&[404, 501]),
+    ]
+}
+
+fn of_events() -> Vec<Operation> {
+    vec![
+        GROUP
+            .op("GET", "/sessions/{id}/events", "followSession", "Follow what happens in a session")
+            .about(
+                "Server-sent events: `ready` once the subscription stands, then `session` for each event, with this data. \
+                 After `lagged`, and after `ready`, read the session: nothing is repeated. Comments and the end are those \
+                 of `/sandboxes/events`; the stream ends with the session, too.",
+            )
+            .headers(&[LAST_EVENT])
+            .events::<wire::SessionNotice>()
+            .fails(&[404, 501]),
+        GROUP
+            .op("GET", "/sessions/{id}/files/watch", "watchSessionFiles", "Follow changes of the files of a session")
+            .about(
+                "As `/sessions/{id}/events`, with the events of files alone, named `files`. After `lagged` list the files \
+                 again.",
+            )
+            .query::<files::SessionFilesQuery>()
+            .headers(&[LAST_EVENT])
+            .events::<wire::SessionFilesNotice>()
             .fails(&[404, 501]),
     ]
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::events::SessionSeenStream;
 use super::files::{SessionFile, SessionFiles, SyncView, WriteFile};
 use super::{
     Attached, ExecStream, NewSession, Reset, SessionChange, SessionError, SessionView, Sessions,
@@ -102,6 +103,10 @@ impl Sessions for NoSessions {
         _: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Reset, SessionError>> {
         Box::pin(async { Self::refused() })
+    }
+
+    fn follow(&self, _: &Principal, _: &str) -> Result<SessionSeenStream, SessionError> {
+        Self::refused()
     }
 }
 

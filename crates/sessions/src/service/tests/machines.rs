@@ -1,5 +1,6 @@
 //! Sandboxes that are only records, whose commands run on this machine.
 
+use futures_util::StreamExt;
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
 use shoal_core::auth::{SandboxPermit, Token};
@@ -8,12 +9,17 @@ use shoal_core::network::{Egress, InvalidRule, NetworkPolicy, RequestedNetwork};
 use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
 use shoal_core::ports::inside::{InsideError, SandboxClient};
 use shoal_core::ports::list::{ListFilter, Page};
+use shoal_core::ports::observe::{
+    EventKind, SandboxEvent, Scope, Seen, SeenStream, SubscribeError,
+};
 use shoal_core::ports::sandboxes::{Connected, Resize, SandboxError, TimeoutTooLong};
 use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::sandbox::{Lifecycle, Purpose, SandboxRecord, SandboxSpec, TokenSalts};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::State;
 use shoal_core::store::StoreError;
+
+use tokio::sync::mpsc;
 
 use super::parts::Parts;
 use super::*;
@@ -35,6 +41,8 @@ pub(super) struct Machines {
     silent: Mutex<Option<usize>>,
     /// What the next creates answer.
     missing: Mutex<Vec<CreateError>>,
+    /// Those who listen to the ends of sandboxes.
+    listeners: Mutex<Vec<mpsc::UnboundedSender<Seen>>>,
     /// The sandboxes that were asked for.
     wanted: Mutex<Vec<SandboxRequest>>,
 }
@@ -60,6 +68,26 @@ impl Machines {
     /// All sandboxes end, and nobody is told.
     pub(super) fn lose_all(&self) {
         self.sandboxes.lock().clear();
+    }
+
+    /// All sandboxes end by themselves, and everybody is told.
+    pub(super) fn end_all(&self) {
+        let ended = std::mem::take(&mut *self.sandboxes.lock());
+        ended.values().for_each(|record| self.tell_end(record));
+    }
+
+    fn tell_end(&self, record: &SandboxRecord) {
+        let event = SandboxEvent {
+            kind: EventKind::Killed,
+            at: Timestamp::from_unix_millis(0),
+            sandbox: record.id.clone(),
+            execution: record.execution,
+            team: record.team,
+            template: record.spec.template.clone(),
+            detail: BTreeMap::new(),
+        };
+        let mut listeners = self.listeners.lock();
+        listeners.retain(|listener| listener.send(Seen::Event(event.clone())).is_ok());
     }
 
     /// The next ends of a sandbox fail.
@@ -161,6 +189,17 @@ fn record(principal: &Principal, request: &SandboxRequest, number: u8) -> Sandbo
     }
 }
 
+impl SandboxEvents for Machines {
+    fn subscribe(&self, _: &Principal, _: Scope) -> Result<SeenStream, SubscribeError> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.listeners.lock().push(sender);
+        let next = async |mut receiver: mpsc::UnboundedReceiver<_>| {
+            Some((receiver.recv().await?, receiver))
+        };
+        Ok(futures_util::stream::unfold(receiver, next).boxed())
+    }
+}
+
 impl Sandboxes for Machines {
     fn create<'a>(
         &'a self,
@@ -209,8 +248,9 @@ impl Sandboxes for Machines {
                     return Err(SandboxError::Busy(permit.sandbox().clone()));
                 }
             }
-            self.found(permit.sandbox())?;
+            let record = self.found(permit.sandbox())?;
             self.sandboxes.lock().remove(permit.sandbox());
+            self.tell_end(&record);
             Ok(())
         })
     }

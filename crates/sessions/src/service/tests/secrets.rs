@@ -19,13 +19,18 @@ impl Fixture {
         &self.service
     }
 
-    async fn set(&self, session: &str, name: &str, value: &str) -> Result<(), SessionError> {
+    pub(super) async fn set(
+        &self,
+        session: &str,
+        name: &str,
+        value: &str,
+    ) -> Result<(), SessionError> {
         let value = SecretValue::new(value.to_owned()).unwrap();
         let set = self.secrets().set(&self.principal, session, name, value);
         set.await.map(drop)
     }
 
-    async fn activate(&self, session: &str, name: &str) -> Result<(), SessionError> {
+    pub(super) async fn activate(&self, session: &str, name: &str) -> Result<(), SessionError> {
         let activated = self.secrets().activate(&self.principal, session, name);
         activated.await.map(|view| assert!(view.active))
     }
@@ -38,7 +43,7 @@ impl Fixture {
         shown.collect()
     }
 
-    async fn reset(&self, session: &str) {
+    pub(super) async fn reset(&self, session: &str) {
         let reset = self.service.reset(&self.principal, session, None);
         let Reset::Asked(question) = reset.await.unwrap() else {
             panic!("it asks first");
