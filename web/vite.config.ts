@@ -34,6 +34,8 @@ export default defineConfig({
     target: "es2022",
     // The policy of the page forbids `data:` and inline scripts.
     assetsInlineLimit: 0,
+    // The editor, which is loaded when a file is opened.
+    chunkSizeWarningLimit: 700,
     modulePreload: { polyfill: false },
   },
   server: {

@@ -24,7 +24,7 @@ export const base = location.origin;
 export const client = createClient<paths>({ baseUrl: base });
 client.use({
   onRequest({ request }) {
-    request.headers.set("X-API-Key", key.value);
+    if (!request.headers.has("X-API-Key")) request.headers.set("X-API-Key", key.value);
     return request;
   },
 });

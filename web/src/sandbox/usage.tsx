@@ -52,10 +52,11 @@ function Chart({ title, times, values, show, most }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot>(null);
   useEffect(() => {
+    const element = box.current!;
     const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     const made = new uPlot(
       {
-        width: box.current!.clientWidth,
+        width: element.clientWidth,
         height: HEIGHT,
         legend: { show: false },
         cursor: { y: false },
@@ -64,11 +65,11 @@ function Chart({ title, times, values, show, most }: ChartProps) {
         axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(show) }],
       },
       [times, values],
-      box.current!,
+      element,
     );
     plot.current = made;
-    const sizes = new ResizeObserver(() => made.setSize({ width: box.current!.clientWidth, height: HEIGHT }));
-    sizes.observe(box.current!);
+    const sizes = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    sizes.observe(element);
     return () => {
       sizes.disconnect();
       made.destroy();

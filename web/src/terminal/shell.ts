@@ -3,7 +3,6 @@ import { FitAddon } from "@xterm/addon-fit";
 import { Terminal } from "@xterm/xterm";
 import { key } from "../key";
 import { colour } from "../theme";
-import { strictDocument } from "./strict";
 
 type ServerMessage =
   | { type: "ready" | "closed" }
@@ -33,7 +32,6 @@ export class Shell {
     private readonly tell: (state: string) => void,
   ) {
     this.terminal = new Terminal({
-      documentOverride: strictDocument(),
       fontFamily: colour("--mono"),
       fontSize: 13,
       cursorBlink: false,
