@@ -181,7 +181,7 @@ def test_create_and_kill_by_keyboard_alone(signed):
     page = signed()
     press_on(page, "button", "New sandbox")
     name = f"ui-{uuid.uuid4().hex[:8]}"
-    page.get_by_label("Name").focus()
+    page.get_by_role("dialog").locator("input[name=name]").focus()
     page.keyboard.type(name)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name=name)).to_be_visible(timeout=PATIENCE_MS)

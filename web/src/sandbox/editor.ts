@@ -34,6 +34,22 @@ const THEME = EditorView.theme({
   ".cm-panels": { backgroundColor: "var(--raised)", color: "var(--text)" },
 });
 
+/** Characters that enclose a selection instead of replacing it. */
+const ENCLOSING = "()[]{}'\"`";
+
+/** Replaces a selection by typed text. Left to itself, Chromium copies the highlighting as an inline style, which the policy
+ * of the page refuses and reports. */
+const REPLACED = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    const { inputType, data, isComposing } = event;
+    const replaces = inputType === "insertText" && data && !isComposing && !view.state.selection.main.empty;
+    if (!replaces || ENCLOSING.includes(data)) return false;
+    event.preventDefault();
+    view.dispatch(view.state.update(view.state.replaceSelection(data), { userEvent: "input.type", scrollIntoView: true }));
+    return true;
+  },
+});
+
 interface Acts {
   changed: () => void;
   save: () => void;
@@ -59,6 +75,7 @@ export class Editor {
       parent,
       extensions: [
         keymap.of([{ key: "Mod-s", preventDefault: true, run: () => (acts.save(), true) }]),
+        REPLACED,
         basicSetup,
         THEME,
         syntaxHighlighting(COLOURS),
