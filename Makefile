@@ -1,5 +1,5 @@
 # Targets for people and for CI.
-.PHONY: run build envd image manifests test lint fmt bench bench-cluster fuzz deny
+.PHONY: run build envd ui image manifests test lint fmt bench bench-cluster fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
@@ -12,7 +12,7 @@ run:
 	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal serve $(ARGS)
 
 # The program, and beside it the daemon for sandboxes and the wrapper around runsc.
-build: envd
+build: envd ui
 	cargo build --release --locked -p shoal-server
 	install -m 755 $(ENVD) $(RUNSC) target/release
 
@@ -20,6 +20,11 @@ build: envd
 envd:
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
 		-p shoal-envd -p shoal-runsc --target $(TARGET)
+
+# The web UI: web/dist, which a release build of the server contains and a debug build reads.
+ui:
+	npm ci --prefix web --silent
+	npm run build --prefix web --silent
 
 # The operator's image, as an OCI archive: target/image/shoal.tar.
 image: build

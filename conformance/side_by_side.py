@@ -168,6 +168,7 @@ def suites() -> list[Suite]:
         Suite("crash-build", 900, attacks("crash_build")),
         Suite("js", 900, ["conformance/js"]),
         Suite("cli", 900, ["conformance/cli"]),
+        Suite("ui", 1500, ["conformance/ui"]),
         Suite("openapi", 900, ["conformance/openapi"], generated=True),
         Suite("limits", 900, attacks("limits", "descriptors")),
         Suite("tenants", 900, attacks("neighbour", "modes", "answers", "audit", "privilege")),

@@ -30,13 +30,14 @@ const ARROWS: &[(&str, &[&str])] = &[
         "server",
         &[
             "agent", "api", "cli", "cluster", "contents", "core", "crds", "engine", "gateway",
-            "images", "node", "oci", "operator", "router", "sessions", "ssh", "tasks",
+            "images", "node", "oci", "operator", "router", "sessions", "ssh", "tasks", "ui",
         ],
     ),
     ("session-files", &[]),
     ("sessions", &["core", "session-files"]),
     ("ssh", &["core", "session-files"]),
     ("tasks", &[]),
+    ("ui", &[]),
 ];
 
 /// What must not be in the dependencies of a crate, as it would let in what the crate is free of.

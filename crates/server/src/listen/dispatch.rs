@@ -108,7 +108,10 @@ impl Dispatch {
                     audit::refused(self.audit.as_ref(), &answer, &name, client.address);
                     answer.map(Body::new)
                 }
-                Ok(None) => self.call(request.map(Body::new), client).await,
+                Ok(None) => match page(&request) {
+                    Some(page) => page,
+                    None => self.call(request.map(Body::new), client).await,
+                },
                 Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
             },
             Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
@@ -145,6 +148,12 @@ impl Answer for Dispatch {
     fn stopping(&self) -> &CancellationToken {
         &self.stopping
     }
+}
+
+/// A file of the web UI, if the request asks for one.
+fn page<B>(request: &Request<B>) -> Option<Response<Body>> {
+    let page = shoal_ui::answer(request.method(), request.uri().path(), request.headers())?;
+    Some(page.map(Body::from))
 }
 
 async fn tower_service_call(

@@ -1,0 +1,229 @@
+"""The web UI in Chromium, against a real server with real sandboxes."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from ..shared import WORK
+
+AXE = WORK / "node" / "node_modules" / "axe-core" / "axe.min.js"
+
+#: For every step: the machine of the tests is slow and busy.
+PATIENCE_MS = 60_000
+
+SIZES = {"wide": {"width": 1280, "height": 800}, "narrow": {"width": 400, "height": 780}}
+PAGES = ["sandboxes", "templates", "snapshots", "sessions", "keys", "node"]
+TABS = ["overview", "terminal", "files", "processes", "logs", "events", "usage", "network", "code"]
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    found = shutil.which("chromium")
+    assert found, "Chromium is missing: scripts/setup test installs it"
+    with sync_playwright() as playwright:
+        # Everything runs as root in CI, where Chromium's own sandbox does not start.
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+class Watch:
+    """What a page must not do: violate its policy, ask another host, fail in a script."""
+
+    def __init__(self, page: Page, origin: str) -> None:
+        self.faults: list[str] = []
+        page.on("pageerror", lambda error: self.faults.append(f"script: {error}"))
+        page.on("console", self.console)
+        page.on("request", lambda request: self.request(request.url, origin))
+
+    def console(self, message) -> None:
+        if "Content Security Policy" in message.text:
+            self.faults.append(message.text)
+
+    def request(self, url: str, origin: str) -> None:
+        if not url.startswith((f"{origin}/", "blob:")):
+            self.faults.append(f"request to {url}")
+
+
+@pytest.fixture
+def open_page(chromium, shared):
+    """Opens the UI in a tab of its own; at the end, nothing forbidden has happened in it."""
+    contexts, watches = [], []
+
+    def start(size: str = "wide", scheme: str = "light") -> Page:
+        context = chromium.new_context(viewport=SIZES[size], color_scheme=scheme)
+        context.set_default_timeout(PATIENCE_MS)
+        contexts.append(context)
+        page = context.new_page()
+        watches.append(Watch(page, shared.url))
+        page.goto(f"{shared.url}/ui/")
+        return page
+
+    yield start
+    for context in contexts:
+        context.close()
+    assert [fault for watch in watches for fault in watch.faults] == []
+
+
+@pytest.fixture
+def signed(open_page, shared):
+    def start(**how) -> Page:
+        page = open_page(**how)
+        sign_in(page, shared.key)
+        return page
+
+    return start
+
+
+def sign_in(page: Page, key: str) -> None:
+    page.get_by_label("API key").fill(key)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible(timeout=PATIENCE_MS)
+
+
+@pytest.fixture
+def sandbox(shared):
+    """Creates sandboxes over the API, and ends them."""
+    from e2b import Sandbox
+
+    made = []
+
+    def create(**more):
+        name = f"ui-{uuid.uuid4().hex[:8]}"
+        one = Sandbox.create(metadata={"shoal/name": name, "made-by": name}, timeout=600, **more, **shared.options())
+        made.append(one)
+        return one, name
+
+    yield create
+    for one in made:
+        one.kill()
+
+
+def visit(page: Page, *parts: str) -> None:
+    page.evaluate("path => { location.hash = path }", "#/" + "/".join(parts))
+
+
+def findings(page: Page) -> list[str]:
+    """Serious findings of axe. The policy refuses scripts in the page; the debugger's are not asked."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run({resultTypes: ['violations']})")
+    return [
+        f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+def test_a_wrong_key_is_told_and_the_right_one_is_kept_for_the_tab(open_page, shared):
+    page = open_page()
+    page.get_by_label("API key").fill("e2b_" + "0" * 40)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("does not know this key", timeout=PATIENCE_MS)
+    assert findings(page) == []
+    sign_in(page, shared.key)
+    page.reload()
+    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible(timeout=PATIENCE_MS)
+    assert page.context.cookies() == []
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+    other = open_page()
+    expect(other.get_by_label("API key")).to_be_visible()
+
+
+def test_the_list_shows_what_others_create_and_end(signed, sandbox):
+    page = signed()
+    expect(page.get_by_text("Live", exact=True)).to_be_visible(timeout=PATIENCE_MS)
+    one, name = sandbox()
+    row = page.locator(f"[data-sandbox={one.sandbox_id}]")
+    expect(row).to_contain_text(name, timeout=PATIENCE_MS)
+    expect(row).to_contain_text("running", timeout=PATIENCE_MS)
+    page.get_by_label("Filter by name").fill(f"made-by={name}")
+    expect(page.locator("[data-sandbox]")).to_have_count(1)
+    page.get_by_label("Filter by name").fill("no-such-sandbox")
+    expect(page.get_by_text("No sandbox matches the filter.")).to_be_visible()
+    page.get_by_role("button", name="Clear the filter").click()
+    one.kill()
+    expect(row).to_have_count(0, timeout=PATIENCE_MS)
+
+
+def test_a_terminal_echoes(signed, sandbox):
+    one, _ = sandbox()
+    page = signed()
+    visit(page, "sandboxes", one.sandbox_id, "terminal")
+    expect(page.get_by_text("connected", exact=True)).to_be_visible(timeout=PATIENCE_MS)
+    # A colour of 24 bits, which xterm.js writes as a style attribute.
+    page.keyboard.type("printf '\\033[38;2;255;100;0m%s\\033[0m\\n' $((6 * 7))-echoed\n")
+    coloured = page.locator(".xterm-rows span", has_text="42-echoed")
+    expect(coloured).to_have_css("color", "rgb(255, 100, 0)", timeout=PATIENCE_MS)
+
+
+def test_a_file_is_edited(signed, sandbox):
+    one, _ = sandbox()
+    one.files.write("/home/user/hello.py", "print('before')\n")
+    page = signed()
+    visit(page, "sandboxes", one.sandbox_id, "files")
+    page.get_by_role("button", name="hello.py", exact=False).first.click()
+    text = page.get_by_role("textbox", name="hello.py")
+    expect(text).to_contain_text("before", timeout=PATIENCE_MS)
+    text.click()
+    page.keyboard.press("Control+a")
+    page.keyboard.type("print('after')")
+    page.keyboard.press("Control+s")
+    expect(page.get_by_text("Saved hello.py.")).to_be_visible(timeout=PATIENCE_MS)
+    assert one.files.read("/home/user/hello.py") == "print('after')"
+
+
+def test_create_and_kill_by_keyboard_alone(signed):
+    page = signed()
+    press_on(page, "button", "New sandbox")
+    name = f"ui-{uuid.uuid4().hex[:8]}"
+    page.get_by_role("dialog").locator("input[name=name]").focus()
+    page.keyboard.type(name)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name=name)).to_be_visible(timeout=PATIENCE_MS)
+    press_on(page, "button", "Kill")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("cannot be undone")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    press_on(page, "button", "Kill")
+    press_on(page.get_by_role("dialog"), "button", "Kill")
+    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_text(name, exact=True)).to_have_count(0, timeout=PATIENCE_MS)
+
+
+def press_on(within, role: str, name: str) -> None:
+    button = within.get_by_role(role, name=name, exact=True)
+    expect(button).to_be_enabled(timeout=PATIENCE_MS)
+    button.press("Enter")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("size", "scheme"), [("wide", "light"), ("narrow", "dark")])
+def test_every_screen_is_accessible_and_fits(signed, sandbox, size, scheme):
+    one, _ = sandbox()
+    page = signed(size=size, scheme=scheme)
+    screens = [[name] for name in PAGES] + [["sandboxes", one.sandbox_id, tab] for tab in TABS]
+    found = {}
+    for screen in screens:
+        visit(page, *screen)
+        heading = page.get_by_role("tab", name=screen[2].capitalize()) if len(screen) > 1 else page.locator("h1")
+        expect(heading.first).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_text("Loading…")).to_have_count(0, timeout=PATIENCE_MS)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        found["/".join(screen)] = findings(page) + ([f"{wide} pixels wide"] if wide > SIZES[size]["width"] else [])
+    assert {screen: bad for screen, bad in found.items() if bad} == {}
+
+
+def test_the_theme_follows_the_system_and_the_button(signed):
+    page = signed(scheme="dark")
+    background = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(background)
+    page.get_by_role("button", name="Light colours").click()
+    assert page.evaluate(background) != dark
+    page.reload()
+    assert page.evaluate(background) != dark
