@@ -227,8 +227,8 @@ def test_r2_094_a_key_with_a_passphrase_is_refused(native, sshd):
     assert "`wakeOnRequest`" in told and "`ssh_connection`" in told
 
 
-def test_own_networks_are_closed_unless_they_are_named(shared, sshd):
-    native = Native(shared)
+def test_own_networks_are_closed_unless_they_are_named(another, sshd):
+    native = Native(another("closed"))
     told = native("POST", "/sessions", 400, json=asked(sshd))
     assert "`ssh_connection`" in told and "sessions.ssh_networks" in told
     named = {"ssh_connection": f"tester@localhost:{sshd.port}", "ssh_private_key": sshd.key}
@@ -243,5 +243,5 @@ def test_the_command_line(server, native, sshd):
     made = shoal(server, "create", "--ssh", sshd.address, "--ssh-key", key).strip()
     assert shoal(server, "exec", made, "id -un") == "tester\n"
     assert sshd.address in shoal(server, "info", made)
-    assert "--ssh-key" in shoal(server, "create", "--ssh", sshd.address, code=2)
+    assert "--ssh-key" in shoal(server, "create", "--ssh", sshd.address, code=64)
     shoal(server, "rm", made)

@@ -141,7 +141,7 @@ impl Fixture {
         made.unwrap().record.id.to_string()
     }
 
-    async fn reset(&self, session: &str) {
+    async fn leave(&self, session: &str) {
         let asked = self.service.reset(&self.principal, session, None).await;
         let Ok(Reset::Asked(question)) = asked else {
             panic!("no question");
@@ -203,14 +203,8 @@ async fn r2_094_r2_098_what_cannot_work_is_refused_before_anything_is_stored() {
         told.contains("`wakeOnRequest`") && told.contains("`ssh_connection`"),
         "{told}"
     );
-    assert!(
-        fixture
-            .service
-            .list(&fixture.principal)
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    let all = Sessions::list(&fixture.service, &fixture.principal).await;
+    assert!(all.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -265,7 +259,7 @@ async fn files_of_an_external_machine_are_no_template_s_and_stay_known() {
         ["theirs.sandbox-1.txt", "theirs.txt"],
         "both are kept"
     );
-    fixture.reset(&session).await;
+    fixture.leave(&session).await;
     // What is removed while it is not connected is removed, because it was known.
     home.remove(&path("theirs.sandbox-1.txt"));
     fixture.run(&session, "true").await;
@@ -286,6 +280,6 @@ async fn r2_023_a_secret_is_active_until_the_session_leaves_its_external_machine
         .await
         .unwrap();
     assert_eq!(fixture.run(&session, "echo ${#TOKEN}").await.0, "8\n");
-    fixture.reset(&session).await;
+    fixture.leave(&session).await;
     assert_eq!(fixture.run(&session, "echo ${#TOKEN}").await.0, "0\n");
 }
