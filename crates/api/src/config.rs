@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use shoal_core::audit::{AuditLog, NoAudit};
+use shoal_mcp::Mcp;
 
 use crate::in_flight::InFlight;
 use crate::rate::RateLimit;
@@ -19,16 +20,19 @@ pub struct ApiConfig {
     pub in_flight: InFlight,
     /// The audit log.
     pub audit: Arc<dyn AuditLog>,
+    /// What answers at `/mcp`; nothing by default.
+    pub mcp: Option<Mcp>,
 }
 
 impl Default for ApiConfig {
-    /// No domain, no rate limit, no audit log.
+    /// No domain, no rate limit, no audit log, no MCP.
     fn default() -> Self {
         Self {
             domain: None,
             rate_limit: None,
             in_flight: InFlight::default(),
             audit: Arc::new(NoAudit),
+            mcp: None,
         }
     }
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use shoal_api::{ApiConfig, InFlight, RateLimit};
 use shoal_contents::ObjectContents;
 use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
 use shoal_core::driver::{Driver, Isolation};
@@ -17,6 +16,7 @@ use shoal_engine::{
 };
 use shoal_gateway::{Gateway, GatewayConfig};
 use shoal_images::{ImageStore, SandboxLayers, StoreConfig};
+use shoal_mcp::Mcp;
 use shoal_node::NetworkConfig;
 use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
 use shoal_sessions::{Contents, SessionParts, SessionService};
@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::announce;
+use crate::api;
 use crate::api_key::{self, FirstKey};
 use crate::audit::{Audit, AuditedPreviews, AuditedRoutes};
 use crate::builtin;
@@ -133,7 +134,16 @@ async fn serve(
     let routes = Arc::new(engine.routes());
     let mut tasks = Tasks::default();
     let ports = with_sessions(config, engine.ports(), store, &mut tasks).await?;
-    let dispatch = dispatch(config, ports, routes, &shares, &audit, &stopping);
+    let mcp = api::mcp(config, ports.clone(), audit.log(), &stopping);
+    let dispatch = dispatch(
+        config,
+        ports,
+        routes,
+        &shares,
+        &audit,
+        &stopping,
+        mcp.as_ref(),
+    );
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
     tasks.spawn("memory", memory::give_back());
@@ -145,7 +155,13 @@ async fn serve(
         .as_ref()
         .map(|certificates| certificates.acceptor.clone());
     let work = engine.clone();
-    let work = async move { work.drained().await };
+    let work = async move {
+        // Before the engine: they end their sandboxes.
+        if let Some(mcp) = mcp {
+            mcp.drained().await;
+        }
+        work.drained().await;
+    };
     let signals = StopSignals::handle()?;
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);
     let mut served = tokio::spawn(served);
@@ -218,6 +234,7 @@ pub(crate) fn dispatch(
     shares: &Shares,
     audit: &Audit,
     stopping: &CancellationToken,
+    mcp: Option<&Mcp>,
 ) -> Dispatch {
     let gateway = Gateway::new(
         GatewayConfig {
@@ -230,7 +247,7 @@ pub(crate) fn dispatch(
     );
     let previews = AuditedPreviews::new(ports.previews.clone(), audit.log());
     let gateway = gateway.with_previews(Arc::new(previews));
-    let api_config = api_config(config, shares.calls, audit.log());
+    let api_config = api::config(config, shares.calls, audit.log(), mcp.cloned());
     let api = shoal_api::router(ports, api_config);
     Dispatch::new(gateway, api, audit.log(), stopping.clone())
 }
@@ -302,21 +319,6 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
         export_key: export_key.transpose()?,
         ..EngineConfig::new(&config.data)
     })
-}
-
-fn api_config(config: &Config, calls: usize, audit: Arc<dyn AuditLog>) -> ApiConfig {
-    ApiConfig {
-        domain: announce::public_domain(config),
-        rate_limit: config.limits.rate.calls.map(|calls| RateLimit {
-            calls,
-            per: config.limits.rate.per,
-        }),
-        in_flight: InFlight {
-            calls,
-            ..InFlight::default()
-        },
-        audit,
-    }
 }
 
 pub(crate) fn load_certificates(config: &Config) -> anyhow::Result<Option<Certificates>> {

@@ -10,6 +10,7 @@ use shoal_engine::{CustomImages, SystemClock};
 use shoal_tasks::Tasks;
 use tokio_util::sync::CancellationToken;
 
+use crate::api;
 use crate::app;
 use crate::audit::Audit;
 use crate::config::Config;
@@ -74,10 +75,23 @@ pub(crate) async fn run(
     let shares = Shares::of(descriptors::raise(), 0);
     let stopping = CancellationToken::new();
     let (ports, routes) = (backend.ports(), backend.routes());
-    let dispatch = app::dispatch(config, ports, routes, &shares, &audit, &stopping);
+    let mcp = api::mcp(config, ports.clone(), audit.log(), &stopping);
+    let dispatch = app::dispatch(
+        config,
+        ports,
+        routes,
+        &shares,
+        &audit,
+        &stopping,
+        mcp.as_ref(),
+    );
     let acceptor = certificates.map(|certificates| certificates.acceptor);
-    // What a request has begun is in the cluster: nothing here has to end first.
-    let work = std::future::ready(());
+    // What a request has begun is in the cluster: only the sandboxes of MCP sessions are ended here.
+    let work = async move {
+        if let Some(mcp) = mcp {
+            mcp.drained().await;
+        }
+    };
     let signals = app::StopSignals::handle()?;
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);
     let mut served = tokio::spawn(served);
