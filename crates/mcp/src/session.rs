@@ -107,9 +107,16 @@ impl Session {
         let mut activity = self.activity.subscribe();
         loop {
             let now = *activity.borrow_and_update();
-            let end = now.last + self.idle;
+            // Too late to be told is never.
+            let end = now.last.checked_add(self.idle);
+            let over = async {
+                match end {
+                    Some(end) => sleep_until(end).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
-                () = sleep_until(end), if now.calls == 0 => return,
+                () = over, if now.calls == 0 => return,
                 // The sender lives as long as `self`.
                 _ = activity.changed() => {}
             }
@@ -200,7 +207,7 @@ impl Session {
         }
         let request = SandboxRequest {
             template: self.template.clone(),
-            timeout: self.idle + needed + SPARE,
+            timeout: self.idle.saturating_add(needed + SPARE),
             metadata: BTreeMap::from([(LABEL.0.to_owned(), LABEL.1.to_owned())]),
             ..SandboxRequest::unnamed()
         };
@@ -217,14 +224,14 @@ impl Session {
         record: &SandboxRecord,
         needed: Duration,
     ) -> Result<(), ToolError> {
-        let needed = needed + self.idle;
+        let needed = self.idle.saturating_add(needed);
         let now = ports.clock.now();
         let late = record.ends_at().is_some_and(|end| end < now + needed);
         if !late || !record.state.is_running() {
             return Ok(());
         }
         let refresh = |time| ports.sandboxes.refresh(permit, time);
-        let prolonged = match refresh(needed + SPARE).await {
+        let prolonged = match refresh(needed.saturating_add(SPARE)).await {
             Err(SandboxError::TimeoutTooLong(limit)) => refresh(limit.most).await,
             other => other,
         };

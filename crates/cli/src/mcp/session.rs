@@ -1,7 +1,7 @@
 //! The session at the server.
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -17,6 +17,7 @@ use crate::failure::Failure;
 /// The endpoint.
 const PATH: &str = "/mcp";
 
+const ACCEPT: &str = "accept";
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
 const METHOD: &str = "mcp-method";
@@ -238,7 +239,7 @@ impl Session {
                 self.template.clone().filter(|_| self.id.is_none()),
             ),
         ];
-        let mut headers = vec![(ACCEPT.as_str(), ACCEPTED.to_owned())];
+        let mut headers = vec![(ACCEPT, ACCEPTED.to_owned())];
         headers.extend(
             optional
                 .into_iter()
