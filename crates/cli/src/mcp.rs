@@ -6,10 +6,12 @@
 mod events;
 mod session;
 
+use std::io::{Write, stdout};
+use std::time::Duration;
+
 use bytes::Bytes;
 use clap::Args;
 use serde_json::Value;
-use tokio::io::{AsyncWriteExt, stdout};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -20,6 +22,9 @@ use crate::stdin;
 
 /// The largest message, in bytes.
 const MESSAGE_MAX: usize = 64 << 20;
+
+/// How long the last messages may take, if the client does not read.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many messages wait to be written.
 const WAITING: usize = 64;
@@ -42,7 +47,7 @@ pub(crate) async fn run(args: McpArgs) -> Result<u8, Failure> {
     let server = args.connection.resolve()?;
     let (lines, written) = mpsc::channel(WAITING);
     let mut session = Session::new(server, args.template, lines);
-    let mut writer = tokio::spawn(write(written));
+    let mut writer = tokio::task::spawn_blocking(move || write(written));
     let forwarded = tokio::select! {
         forwarded = forward(&mut session) => forwarded,
         () = stopped() => Ok(()),
@@ -52,7 +57,7 @@ pub(crate) async fn run(args: McpArgs) -> Result<u8, Failure> {
     // All senders are gone, so the writer ends when everything is written.
     drop(session);
     if !writer.is_finished() {
-        let _ = writer.await;
+        let _ = tokio::time::timeout(WRITE_TIMEOUT, writer).await;
     }
     forwarded.map(|()| 0)
 }
@@ -112,12 +117,11 @@ async fn forward_line(session: &mut Session, line: &[u8]) -> Result<(), Failure>
 }
 
 /// Writes each message as a line, until nobody sends or nobody reads.
-async fn write(mut messages: mpsc::Receiver<Bytes>) {
-    let mut out = stdout();
-    while let Some(message) = messages.recv().await {
-        let mut line = message.to_vec();
-        line.push(b'\n');
-        if out.write_all(&line).await.is_err() || out.flush().await.is_err() {
+fn write(mut messages: mpsc::Receiver<Bytes>) {
+    let mut out = stdout().lock();
+    while let Some(message) = messages.blocking_recv() {
+        let written = out.write_all(&message).and_then(|()| out.write_all(b"\n"));
+        if written.and_then(|()| out.flush()).is_err() {
             return;
         }
     }

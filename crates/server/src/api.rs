@@ -52,3 +52,11 @@ pub(crate) fn config(
         mcp,
     }
 }
+
+/// Waits until the MCP sessions have ended, with their sandboxes, and then for other work.
+pub(crate) async fn drained(mcp: Option<Mcp>, work: impl Future<Output = ()>) {
+    if let Some(mcp) = mcp {
+        mcp.drained().await;
+    }
+    work.await;
+}

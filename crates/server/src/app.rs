@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use shoal_contents::ObjectContents;
-use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
+use shoal_core::audit::{AuditEvent, AuditResult, AuditSource};
 use shoal_core::driver::{Driver, Isolation};
 use shoal_core::ports::Ports;
 use shoal_core::resources::Mib;
@@ -134,16 +134,7 @@ async fn serve(
     let routes = Arc::new(engine.routes());
     let mut tasks = Tasks::default();
     let ports = with_sessions(config, engine.ports(), store, &mut tasks).await?;
-    let mcp = api::mcp(config, ports.clone(), audit.log(), &stopping);
-    let dispatch = dispatch(
-        config,
-        ports,
-        routes,
-        &shares,
-        &audit,
-        &stopping,
-        mcp.as_ref(),
-    );
+    let (dispatch, mcp) = dispatch(config, ports, routes, &shares, &audit, &stopping);
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
     tasks.spawn("memory", memory::give_back());
@@ -155,13 +146,7 @@ async fn serve(
         .as_ref()
         .map(|certificates| certificates.acceptor.clone());
     let work = engine.clone();
-    let work = async move {
-        // Before the engine: they end their sandboxes.
-        if let Some(mcp) = mcp {
-            mcp.drained().await;
-        }
-        work.drained().await;
-    };
+    let work = api::drained(mcp, async move { work.drained().await });
     let signals = StopSignals::handle()?;
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);
     let mut served = tokio::spawn(served);
@@ -226,7 +211,7 @@ async fn with_sessions(
     })
 }
 
-/// The gateway and the API of a backend.
+/// The gateway and the API of a backend, and its MCP server, if it has one.
 pub(crate) fn dispatch(
     config: &Config,
     ports: Ports,
@@ -234,8 +219,7 @@ pub(crate) fn dispatch(
     shares: &Shares,
     audit: &Audit,
     stopping: &CancellationToken,
-    mcp: Option<&Mcp>,
-) -> Dispatch {
+) -> (Dispatch, Option<Mcp>) {
     let gateway = Gateway::new(
         GatewayConfig {
             domain: config.domain.clone(),
@@ -247,9 +231,11 @@ pub(crate) fn dispatch(
     );
     let previews = AuditedPreviews::new(ports.previews.clone(), audit.log());
     let gateway = gateway.with_previews(Arc::new(previews));
-    let api_config = api::config(config, shares.calls, audit.log(), mcp.cloned());
+    let mcp = api::mcp(config, ports.clone(), audit.log(), stopping);
+    let api_config = api::config(config, shares.calls, audit.log(), mcp.clone());
     let api = shoal_api::router(ports, api_config);
-    Dispatch::new(gateway, api, audit.log(), stopping.clone())
+    let dispatch = Dispatch::new(gateway, api, audit.log(), stopping.clone());
+    (dispatch, mcp)
 }
 
 pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {

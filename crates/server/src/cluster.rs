@@ -75,23 +75,10 @@ pub(crate) async fn run(
     let shares = Shares::of(descriptors::raise(), 0);
     let stopping = CancellationToken::new();
     let (ports, routes) = (backend.ports(), backend.routes());
-    let mcp = api::mcp(config, ports.clone(), audit.log(), &stopping);
-    let dispatch = app::dispatch(
-        config,
-        ports,
-        routes,
-        &shares,
-        &audit,
-        &stopping,
-        mcp.as_ref(),
-    );
+    let (dispatch, mcp) = app::dispatch(config, ports, routes, &shares, &audit, &stopping);
     let acceptor = certificates.map(|certificates| certificates.acceptor);
-    // What a request has begun is in the cluster: only the sandboxes of MCP sessions are ended here.
-    let work = async move {
-        if let Some(mcp) = mcp {
-            mcp.drained().await;
-        }
-    };
+    // What a request has begun is in the cluster: only MCP sessions end here.
+    let work = api::drained(mcp, std::future::ready(()));
     let signals = app::StopSignals::handle()?;
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);
     let mut served = tokio::spawn(served);
