@@ -28,5 +28,5 @@ async def test_code_keeps_variables_shows_plots_and_raises(server):
         assert raised.is_error and raised.structured_content["error"]["name"] == "ZeroDivisionError"
         assert "ZeroDivisionError" in raised.content[0].text
         late = await client.call_tool("run_code", {"code": "import time; time.sleep(600)", "timeout": 2})
-        assert late.is_error and late.structured_content["error"]["code"] == "timeout"
+        assert late.is_error and late.meta["shoal.dev/error"]["code"] == "timeout"
         assert (await done(client, "run_code", code="x"))["results"][0]["text"] == "41"

@@ -54,7 +54,8 @@ async def refused(client: Client, tool: str, **arguments) -> dict:
     """The error of a call that fails, which the model reads too."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, result
-    error = result.structured_content["error"]
+    error = result.meta["shoal.dev/error"]
+    assert result.structured_content is None
     assert result.content[0].text == error["message"]
     return error
 

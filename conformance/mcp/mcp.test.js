@@ -40,7 +40,7 @@ async function work(client) {
   assert.equal(read.content[0].text, 'one\n2\n')
   const none = await call('edit_file', { path: 'a.txt', old: 'three', new: '3' })
   assert.equal(none.isError, true)
-  assert.equal(none.structuredContent.error.code, 'no_edit')
+  assert.equal(none._meta['shoal.dev/error'].code, 'no_edit')
   const listed = await call('list_files', {})
   assert.ok(listed.structuredContent.entries.some((entry) => entry.name === 'a.txt'))
   const found = await call('search_files', { pattern: '^2$', path: '.' })

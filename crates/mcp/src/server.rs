@@ -8,7 +8,7 @@ use http::request::Parts;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
     Implementation, InitializeRequestParams, InitializeResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
+    ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion,
     ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
@@ -31,6 +31,9 @@ Sandboxes: isolated Linux machines in which you run commands and code, and keep 
 own. It is created when a tool first needs it, and ends with the session, with everything in it. Tools act on it unless \
 you name another sandbox of your team with `sandbox`. Long outputs are cut in the middle: write them to a file and read \
 parts of it. `snapshot` saves a sandbox, and `restore` starts another from it.";
+
+/// The key of a failure in a result's `_meta`, for programs.
+const ERROR: &str = "shoal.dev/error";
 
 /// What all sessions share.
 pub(crate) struct Shared {
@@ -204,8 +207,11 @@ fn result(outcome: Result<Reply, ToolError>) -> CallToolResult {
         }
         Err(error) => {
             let mut result = CallToolResult::error(vec![ContentBlock::text(&error.message)]);
+            // Not as structured content: clients compare that with the tool's schema, in errors too.
             let about = json!({"code": error.code, "message": error.message});
-            result.structured_content = Some(json!({ "error": about }));
+            let mut meta = MetaObject::new();
+            meta.insert(ERROR.to_owned(), about);
+            result.meta = Some(meta);
             result
         }
     }
