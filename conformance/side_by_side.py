@@ -167,6 +167,7 @@ def suites() -> list[Suite]:
         Suite("crash", 900, attacks("crash")),
         Suite("crash-build", 900, attacks("crash_build")),
         Suite("js", 900, ["conformance/js"]),
+        Suite("mcp", 900, ["conformance/mcp"]),
         Suite("cli", 900, ["conformance/cli"]),
         Suite("ui", 1500, ["conformance/ui"]),
         Suite("openapi", 900, ["conformance/openapi"], generated=True),

@@ -13,6 +13,7 @@ use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
 use shoal_core::auth::Principal;
 use shoal_core::clock::Clock;
 
+use crate::mcp;
 use crate::request_id::REQUEST_ID;
 
 /// The client's address, set by the listener.
@@ -105,8 +106,10 @@ pub(crate) async fn record(State(audit): State<Audit>, request: Request, next: N
 /// Whether a call is recorded: it may have changed something, opened access, or was denied.
 fn counts(method: &Method, route: &str, status: StatusCode) -> bool {
     let is_denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+    // Tools record themselves what they do.
+    let only_carries = *method == Method::POST && route == mcp::PATH;
     let only_reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-    is_denied || !only_reads || OPENS.iter().any(|opens| route.ends_with(opens))
+    is_denied || !(only_reads || only_carries) || OPENS.iter().any(|opens| route.ends_with(opens))
 }
 
 /// Routes with method `GET` that give access to a sandbox, or write.
@@ -175,6 +178,8 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("POST", "/sandbox/{id}/rotate-token", "sandbox.rotate_token"),
     ("PUT", "/secrets/{secret}", "secret.set"),
     ("DELETE", "/secrets/{secret}", "secret.delete"),
+    ("POST", "/mcp", "mcp.call"),
+    ("DELETE", "/mcp", "mcp.end"),
     ("POST", "/secrets/{secret}/activate", "secret.activate"),
     ("POST", "/secrets/{secret}/deactivate", "secret.deactivate"),
 ];
@@ -227,6 +232,9 @@ mod tests {
         assert!(!counts(Method::GET, "/sandboxes/{id}", 404));
         assert!(counts(Method::GET, "/sandboxes", 401));
         assert!(counts(Method::POST, "/sandboxes", 500));
+        assert!(!counts(Method::POST, mcp::PATH, 200));
+        assert!(counts(Method::POST, mcp::PATH, 401));
+        assert!(counts(Method::DELETE, mcp::PATH, 202));
         assert!(counts(Method::GET, "/api/v1/terminal/sandbox/{id}/ws", 101));
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use shoal_core::audit::{AuditLog, NoAudit};
+use shoal_mcp::Mcp;
 use tokio_util::sync::CancellationToken;
 
 use crate::in_flight::InFlight;
@@ -22,10 +23,12 @@ pub struct ApiConfig {
     pub audit: Arc<dyn AuditLog>,
     /// Cancelled when the server stops: streams of events end then.
     pub stopping: CancellationToken,
+    /// What answers at `/mcp`; nothing by default.
+    pub mcp: Option<Mcp>,
 }
 
 impl Default for ApiConfig {
-    /// No domain, no rate limit, no audit log.
+    /// No domain, no rate limit, no audit log, no MCP.
     fn default() -> Self {
         Self {
             domain: None,
@@ -33,6 +36,7 @@ impl Default for ApiConfig {
             in_flight: InFlight::default(),
             audit: Arc::new(NoAudit),
             stopping: CancellationToken::new(),
+            mcp: None,
         }
     }
 }

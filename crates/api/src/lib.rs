@@ -16,6 +16,7 @@ mod error;
 mod host;
 mod in_flight;
 mod labels;
+mod mcp;
 mod native;
 mod openapi;
 mod quantities;

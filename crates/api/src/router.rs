@@ -20,6 +20,7 @@ use crate::config::ApiConfig;
 use crate::e2b;
 use crate::error::ApiError;
 use crate::in_flight::{Calls, count};
+use crate::mcp;
 use crate::native::enveloped;
 use crate::openapi;
 use crate::rate::{Rates, limit};
@@ -60,6 +61,12 @@ pub fn router(ports: Ports, config: ApiConfig) -> Router {
             .method_not_allowed_fallback(no_method)
             .layer(from_fn(enveloped)),
     );
+    let mcp = match config.mcp.clone() {
+        Some(mcp) => timely(protected(mcp::routes()))
+            .layer(Extension(mcp))
+            .layer(from_fn(mcp::challenge)),
+        None => Router::new(),
+    };
     let audit = Audit {
         clock: backend.clock.clone(),
         log: config.audit.clone(),
@@ -76,6 +83,7 @@ pub fn router(ports: Ports, config: ApiConfig) -> Router {
                 .layer(from_fn(enveloped)),
         )
         .merge(Router::from(open_routes()))
+        .merge(mcp)
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .merge(uploads)
@@ -153,6 +161,9 @@ fn cors() -> CorsLayer {
         "if-match",
         "if-none-match",
         "last-event-id",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "shoal-template",
         "lang",
         "lang_version",
         "package_version",
@@ -187,5 +198,6 @@ fn cors() -> CorsLayer {
             "x-request-id",
             "server-timing",
             "etag",
+            "mcp-session-id",
         ]))
 }

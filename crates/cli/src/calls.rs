@@ -239,6 +239,23 @@ impl Connection {
         (bytes, content_type): (Bytes, &'static str),
         headers: &[(&str, String)],
     ) -> Result<Response<Incoming>, Failure> {
+        let response = self
+            .exchange(method, path, (bytes, content_type), headers)
+            .await?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(self.refused(response).await)
+    }
+
+    /// Sends a request and returns the answer, whatever its status.
+    pub(crate) async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        (bytes, content_type): (Bytes, &'static str),
+        headers: &[(&str, String)],
+    ) -> Result<Response<Incoming>, Failure> {
         let mut request = Request::builder();
         for (name, value) in headers {
             request = request.header(*name, value);
@@ -258,20 +275,17 @@ impl Connection {
             tokio::spawn(connection);
             sender.send_request(request).await
         };
-        let response = match tokio::time::timeout(CALL_TIMEOUT, exchange).await {
-            Ok(answered) => answered.map_err(|error| self.broken(&error))?,
+        match tokio::time::timeout(CALL_TIMEOUT, exchange).await {
+            Ok(answered) => answered.map_err(|error| self.broken(&error)),
             Err(_) => {
                 let message = format!("the server at {} does not answer", self.origin);
-                return Err(Failure::new(Kind::Unreachable, message));
+                Err(Failure::new(Kind::Unreachable, message))
             }
-        };
-        if response.status().is_success() {
-            return Ok(response);
         }
-        Err(self.refused(response).await)
     }
 
-    async fn refused(&self, response: Response<Incoming>) -> Failure {
+    /// The failure for an answer that is no success.
+    pub(crate) async fn refused(&self, response: Response<Incoming>) -> Failure {
         let status = response.status();
         let body = Limited::new(response.into_body(), 1 << 20).collect().await;
         let bytes = body.map(|body| body.to_bytes()).unwrap_or_default();
@@ -285,7 +299,8 @@ impl Connection {
         failure
     }
 
-    fn broken(&self, error: &dyn std::error::Error) -> Failure {
+    /// The failure for a connection that broke.
+    pub(crate) fn broken(&self, error: &dyn std::error::Error) -> Failure {
         let message = format!("the connection to {} broke: {error}", self.origin);
         Failure::new(Kind::Unreachable, message)
             .with_hint("Is this a Shoal server, and does it still run?")

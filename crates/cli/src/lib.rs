@@ -26,6 +26,7 @@ mod image;
 mod inside;
 mod key;
 mod live;
+mod mcp;
 mod output;
 mod parse;
 mod pool;
@@ -66,6 +67,8 @@ pub enum ClientCommand {
     Template(template::TemplateArgs),
     /// List warm pools and replace their members.
     Pool(pool::PoolArgs),
+    /// Serve sandboxes to an agent over standard input and output (MCP).
+    Mcp(mcp::McpArgs),
     /// List, claim and use the sandboxes of a Kubernetes cluster.
     Cluster(cluster::ClusterArgs),
 }
@@ -94,6 +97,7 @@ pub fn run(command: ClientCommand) -> ExitCode {
             ClientCommand::Image(args) => image::run(args).await,
             ClientCommand::Template(args) => template::run(args).await,
             ClientCommand::Pool(args) => pool::run(args).await,
+            ClientCommand::Mcp(args) => mcp::run(args).await,
             ClientCommand::Cluster(args) => cluster::run(args).await,
         }
     });

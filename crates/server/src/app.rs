@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use shoal_api::{ApiConfig, InFlight, RateLimit};
 use shoal_contents::ObjectContents;
-use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
+use shoal_core::audit::{AuditEvent, AuditResult, AuditSource};
 use shoal_core::driver::{Driver, Isolation};
 use shoal_core::ports::Ports;
 use shoal_core::resources::Mib;
@@ -17,6 +16,7 @@ use shoal_engine::{
 };
 use shoal_gateway::{Gateway, GatewayConfig};
 use shoal_images::{ImageStore, SandboxLayers, StoreConfig};
+use shoal_mcp::Mcp;
 use shoal_node::NetworkConfig;
 use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
 use shoal_sessions::{Contents, MachineSupport, SessionParts, SessionService};
@@ -28,6 +28,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::announce;
+use crate::api;
 use crate::api_key::{self, FirstKey};
 use crate::audit::{Audit, AuditedPreviews, AuditedRoutes};
 use crate::builtin;
@@ -134,7 +135,7 @@ async fn serve(
     let routes = Arc::new(engine.routes());
     let mut tasks = Tasks::default();
     let ports = with_sessions(config, engine.ports(), store, &mut tasks).await?;
-    let dispatch = dispatch(config, ports, routes, &shares, &audit, &stopping);
+    let (dispatch, mcp) = dispatch(config, ports, routes, &shares, &audit, &stopping);
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
     tasks.spawn("memory", memory::give_back());
@@ -146,7 +147,7 @@ async fn serve(
         .as_ref()
         .map(|certificates| certificates.acceptor.clone());
     let work = engine.clone();
-    let work = async move { work.drained().await };
+    let work = api::drained(mcp, async move { work.drained().await });
     let signals = StopSignals::handle()?;
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);
     let mut served = tokio::spawn(served);
@@ -225,7 +226,7 @@ fn machine_support(config: &Config, ports: &Ports) -> anyhow::Result<MachineSupp
     })
 }
 
-/// The gateway and the API of a backend.
+/// The gateway and the API of a backend, and its MCP server, if it has one.
 pub(crate) fn dispatch(
     config: &Config,
     ports: Ports,
@@ -233,7 +234,7 @@ pub(crate) fn dispatch(
     shares: &Shares,
     audit: &Audit,
     stopping: &CancellationToken,
-) -> Dispatch {
+) -> (Dispatch, Option<Mcp>) {
     let gateway = Gateway::new(
         GatewayConfig {
             domain: config.domain.clone(),
@@ -245,9 +246,17 @@ pub(crate) fn dispatch(
     );
     let previews = AuditedPreviews::new(ports.previews.clone(), audit.log());
     let gateway = gateway.with_previews(Arc::new(previews));
-    let api_config = api_config(config, shares.calls, audit.log(), stopping.clone());
+    let mcp = api::mcp(config, ports.clone(), audit.log(), stopping);
+    let api_config = api::config(
+        config,
+        shares.calls,
+        audit.log(),
+        stopping.clone(),
+        mcp.clone(),
+    );
     let api = shoal_api::router(ports, api_config);
-    Dispatch::new(gateway, api, audit.log(), stopping.clone())
+    let dispatch = Dispatch::new(gateway, api, audit.log(), stopping.clone());
+    (dispatch, mcp)
 }
 
 pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
@@ -318,27 +327,6 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
         export_key: export_key.transpose()?,
         ..EngineConfig::new(&config.data)
     })
-}
-
-fn api_config(
-    config: &Config,
-    calls: usize,
-    audit: Arc<dyn AuditLog>,
-    stopping: CancellationToken,
-) -> ApiConfig {
-    ApiConfig {
-        domain: announce::public_domain(config),
-        rate_limit: config.limits.rate.calls.map(|calls| RateLimit {
-            calls,
-            per: config.limits.rate.per,
-        }),
-        in_flight: InFlight {
-            calls,
-            ..InFlight::default()
-        },
-        audit,
-        stopping,
-    }
 }
 
 pub(crate) fn load_certificates(config: &Config) -> anyhow::Result<Option<Certificates>> {

@@ -10,6 +10,7 @@ use shoal_engine::{CustomImages, SystemClock};
 use shoal_tasks::Tasks;
 use tokio_util::sync::CancellationToken;
 
+use crate::api;
 use crate::app;
 use crate::audit::Audit;
 use crate::config::Config;
@@ -74,10 +75,10 @@ pub(crate) async fn run(
     let shares = Shares::of(descriptors::raise(), 0);
     let stopping = CancellationToken::new();
     let (ports, routes) = (backend.ports(), backend.routes());
-    let dispatch = app::dispatch(config, ports, routes, &shares, &audit, &stopping);
+    let (dispatch, mcp) = app::dispatch(config, ports, routes, &shares, &audit, &stopping);
     let acceptor = certificates.map(|certificates| certificates.acceptor);
-    // What a request has begun is in the cluster: nothing here has to end first.
-    let work = std::future::ready(());
+    // What a request has begun is in the cluster: only MCP sessions end here.
+    let work = api::drained(mcp, std::future::ready(()));
     let signals = app::StopSignals::handle()?;
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);
     let mut served = tokio::spawn(served);

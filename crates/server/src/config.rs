@@ -8,6 +8,7 @@
 
 mod filter;
 mod limits;
+mod mcp;
 mod network;
 mod read;
 mod runtime;
@@ -25,6 +26,7 @@ use shoal_core::resources::Mib;
 use shoal_node::DiskConfig;
 
 pub(crate) use self::limits::LimitsConfig;
+pub(crate) use self::mcp::McpSettings;
 pub(crate) use self::network::NetworkSettings;
 use self::read::Reader;
 pub(crate) use self::runtime::RuntimeSettings;
@@ -107,6 +109,7 @@ pub(crate) struct Config {
     pub(crate) limits: LimitsConfig,
     pub(crate) templates: TemplatesConfig,
     pub(crate) runtime: RuntimeSettings,
+    pub(crate) mcp: McpSettings,
     pub(crate) network: NetworkSettings,
     pub(crate) disk: DiskConfig,
     pub(crate) export_key: Option<PathBuf>,
@@ -140,6 +143,7 @@ impl Config {
         let limits = limits::read(reader);
         let templates = templates::read(reader);
         let runtime = runtime::read(reader);
+        let mcp = mcp::read(reader);
         let network = network::read(reader);
         let disk = read_disk(reader);
         let export_key = reader.optional("snapshots.export_key", "an absolute path", |text| {
@@ -158,6 +162,7 @@ impl Config {
             limits: limits?,
             templates: templates?,
             runtime: runtime?,
+            mcp: mcp?,
             network: network?,
             disk: disk?,
             export_key: export_key?,

@@ -1,6 +1,7 @@
 //! The program `shoal`.
 
 mod announce;
+mod api;
 mod api_key;
 mod app;
 mod audit;

@@ -61,6 +61,8 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
 /// # Errors
 /// When the filter is invalid, or the trace exporter cannot start.
 pub(crate) fn log(level: &str, format: LogFormat) -> anyhow::Result<Traces> {
+    // The MCP library logs messages of clients, and the ids of their sessions.
+    let level = format!("rmcp=error,{level}");
     let filter = EnvFilter::builder().parse(level).context("the log level")?;
     let traces = env::vars_os().any(|(name, _)| ENDPOINTS.iter().any(|known| name == *known));
     let traces = traces.then(|| trace_provider(None)).transpose()?;

@@ -9,7 +9,7 @@ use std::path::Path;
 /// ARCHITECTURE.md.
 const ARROWS: &[(&str, &[&str])] = &[
     ("agent", &["checkpoint", "crds"]),
-    ("api", &["core", "protocol"]),
+    ("api", &["core", "mcp", "protocol"]),
     ("checkpoint", &[]),
     ("cli", &["core", "crds", "protocol"]),
     ("cluster", &["core", "crds", "protocol", "tasks"]),
@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("envd", &["protocol", "session-files"]),
     ("gateway", &["core", "protocol"]),
     ("images", &["core", "node"]),
+    ("mcp", &["core"]),
     ("node", &["core"]),
     ("oci", &["core", "images", "node"]),
     ("operator", &["checkpoint", "crds", "protocol", "tasks"]),
@@ -30,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "server",
         &[
             "agent", "api", "cli", "cluster", "contents", "core", "crds", "engine", "gateway",
-            "images", "node", "oci", "operator", "router", "sessions", "ssh", "tasks", "ui",
+            "images", "mcp", "node", "oci", "operator", "router", "sessions", "ssh", "tasks", "ui",
         ],
     ),
     ("session-files", &[]),

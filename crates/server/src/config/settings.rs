@@ -73,6 +73,11 @@ settings! {
     "runtime.runsc" = "runsc", "path of gVisor's runsc";
     "runtime.runc" = "runc", "path of runc, for trusted code";
     "runtime.platform" = "systrap", "how gVisor intercepts system calls: systrap, ptrace or kvm";
+    "mcp.enabled" = "true", "whether agents reach sandboxes by the Model Context Protocol at /mcp";
+    "mcp.template" = "", "template of the sandbox of an MCP session; default: templates.default";
+    "mcp.idle_timeout" = "30m", "how long an MCP session lives without a request; its sandbox ends with it";
+    "mcp.sessions_per_team" = "100", "maximum number of a team's MCP sessions";
+    "mcp.origins" = "", "origins of web pages that may use /mcp beside those of this machine, separated by commas, like https://agents.example";
     "network.range" = "10.79.0.0/16", "private address range of network slots";
     "network.dns" = "", "name servers of sandboxes, separated by commas; default: the host's";
     "network.warm_slots" = "16", "number of network slots to keep ready";
