@@ -24,7 +24,6 @@ pub(super) fn session(view: SessionView, origin: &Origin) -> wire::Session {
         isolation: record
             .isolation
             .map(|isolation| isolated_by(isolation).to_owned()),
-        sandbox_id: record.sandbox.map(|id| id.to_string()),
         sandbox_id: record
             .sandbox
             .filter(|_| record.external.is_none())
