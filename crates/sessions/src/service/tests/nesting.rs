@@ -121,9 +121,14 @@ async fn r2_089_r2_091_windows_and_files_are_those_of_the_container() {
         crate::service::nesting::user(&MachineType::ordinary()),
         None
     );
+    let clock = Arc::new(Manual::default());
     let place = crate::window::Place {
         client: Arc::new(crate::local::Local::default()),
-        clock: Arc::new(Manual::default()),
+        events: crate::events::WindowEvents {
+            events: crate::events::Events::new(clock.clone()),
+            window: shoal_core::session::WindowName::default(),
+        },
+        clock,
         env: BTreeMap::from([("PUBLIC_HOSTNAME".to_owned(), "h".to_owned())]),
         secrets: tokio::sync::watch::Sender::default().subscribe(),
         in_container: true,
