@@ -67,6 +67,8 @@ class Session(TypedDict):
     endsAt: NotRequired[str | None]
     #: Its id.
     id: str
+    #: What isolates its present machine: `gvisor`, `namespaces` (runc), or `microvm`, which needs KVM.
+    isolation: NotRequired[str | None]
     #: When its last command ended, or its machine started, or it was made.
     lastExecution: str
     #: The machine that it gets.
@@ -79,8 +81,10 @@ class Session(TypedDict):
     previewUrl: str
     #: The host name of its preview, for its whole life.
     publicHostname: str
-    #: Its present machine; absent when it has none.
+    #: Its present sandbox; absent when it has none, and for an external machine.
     sandboxId: NotRequired[str | None]
+    #: The fingerprint of its external machine's host key, once it was connected.
+    sshHostKey: NotRequired[str | None]
     #: The system of its present machine, and, in brackets, why it is not what the session is to have.
     system: NotRequired[str | None]
     #: Whether requests to its preview start its machine.
@@ -150,7 +154,7 @@ class SessionMachine(TypedDict):
     privileged: NotRequired[bool]
     #: An external machine: `username@host:port`. Needs `ssh_private_key`, and excludes all others.
     ssh_connection: NotRequired[str | None]
-    #: The private key of the external machine. It is in no answer.
+    #: The private key of the external machine: Ed25519 or ECDSA, without a passphrase. It is in no answer.
     ssh_private_key: NotRequired[str | None]
 
 

@@ -54,6 +54,8 @@ export interface Session {
   endsAt?: string | null
   /** Its id. */
   id: string
+  /** What isolates its present machine: `gvisor`, `namespaces` (runc), or `microvm`, which needs KVM. */
+  isolation?: string | null
   /** When its last command ended, or its machine started, or it was made. */
   lastExecution: string
   /** The machine that it gets. */
@@ -66,8 +68,10 @@ export interface Session {
   previewUrl: string
   /** The host name of its preview, for its whole life. */
   publicHostname: string
-  /** Its present machine; absent when it has none. */
+  /** Its present sandbox; absent when it has none, and for an external machine. */
   sandboxId?: string | null
+  /** The fingerprint of its external machine's host key, once it was connected. */
+  sshHostKey?: string | null
   /** The system of its present machine, and, in brackets, why it is not what the session is to have. */
   system?: string | null
   /** Whether requests to its preview start its machine. */
@@ -132,7 +136,7 @@ export interface SessionMachine {
   privileged?: boolean
   /** An external machine: `username@host:port`. Needs `ssh_private_key`, and excludes all others. */
   ssh_connection?: string | null
-  /** The private key of the external machine. It is in no answer. */
+  /** The private key of the external machine: Ed25519 or ECDSA, without a passphrase. It is in no answer. */
   ssh_private_key?: string | null
 }
 

@@ -125,8 +125,8 @@ async fn r2_089_r2_091_windows_and_files_are_those_of_the_container() {
     let place = crate::window::Place {
         client: Arc::new(crate::local::Local::default()),
         events: crate::events::WindowEvents {
-            events: crate::events::Events::new(clock.clone()),
-            window: shoal_core::session::WindowName::default(),
+            events: Events::new(clock.clone()),
+            window: WindowName::default(),
         },
         clock,
         env: BTreeMap::from([("PUBLIC_HOSTNAME".to_owned(), "h".to_owned())]),
