@@ -60,13 +60,25 @@ def open_page(chromium, shared):
         contexts.append(context)
         page = context.new_page()
         watches.append(Watch(page, shared.url))
-        page.goto(f"{shared.url}/ui/")
+        arrive(page, f"{shared.url}/ui/")
         return page
 
     yield start
     for context in contexts:
         context.close()
     assert [fault for watch in watches for fault in watch.faults] == []
+
+
+def arrive(page: Page, url: str) -> None:
+    """Loads the UI until its script has run: a browser on a busy machine can lose a request of the load."""
+    page.on("requestfailed", lambda request: print(f"{request.url}: {request.failure}"))
+    for _ in range(3):
+        page.goto(url)
+        try:
+            expect(page.locator("#app > .start")).to_have_count(0, timeout=PATIENCE_MS / 2)
+            return
+        except AssertionError:
+            print(f"{url} shows {page.content()[:2000]}")
 
 
 @pytest.fixture
