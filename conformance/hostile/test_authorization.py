@@ -89,6 +89,7 @@ NATIVE = [
     ("POST", "/snapshots/export", {"snapshot": "x", "path": "/etc/shadow"}, True),
     ("POST", "/snapshots/import", {"path": "/etc/shadow"}, True),
     ("GET", "/teams", None, False), ("PUT", "/teams/{name}/limits", {"sandboxes": 1}, True),
+    ("GET", "/sandboxes/events?all=true", None, True),
     ("GET", "/pool", None, True), ("GET", "/pool/sandbox/{id}", None, True), ("DELETE", "/pool/{id}", None, True),
     ("POST", "/config/templates", [], True), ("GET", "/config/templates", None, False),
     ("GET", "/config/templates/resolve?templateID=base", None, False),
@@ -123,6 +124,7 @@ NATIVE_BY_SESSION = [
     ("DELETE", "/sessions/{id}/secrets/{secret}", None), ("POST", "/sessions/{id}/secrets/{secret}/activate", None),
     ("POST", "/sessions/{id}/secrets/{secret}/deactivate", None),
     ("GET", "/sessions/{id}/memories", None), ("GET", "/sessions/{id}/memories/{memory}", None),
+    ("GET", "/sessions/{id}/events", None), ("GET", "/sessions/{id}/files/watch", None),
     ("PUT", "/sessions/{id}/memories/{memory}", {"text": "x"}), ("DELETE", "/sessions/{id}/memories/{memory}", None),
 ]
 #: Routes that create something for any team.
