@@ -149,7 +149,7 @@ def test_a_path_is_bounded(server, sandbox):
         status, _ = rpc(server, sandbox, "Stat", {"path": path})
         assert status in (400, 404, 500), (path[:20], status)
     deep = "mkdir -p /tmp/deep && cd /tmp/deep && for n in $(seq 600); do mkdir d && cd d || exit; done"
-    run(sandbox, deep)
+    run(sandbox, deep, timeout=240)
     assert rpc(server, sandbox, "ListDir", {"path": "/tmp/deep", "depth": 100000})[0] in (200, 400)
     assert rpc(server, sandbox, "Remove", {"path": "/tmp/deep"}, root=False)[0] in (200, 400, 500)
     assert sandbox.is_running()
