@@ -56,6 +56,8 @@ pub(super) struct Actor {
     next: Option<Exec>,
     /// Whether a person has typed since the shell was last seen at its prompt.
     touched: bool,
+    /// What a person has typed while the shell read its variables, which would have discarded it.
+    held: BytesMut,
     /// The expected event and its deadline.
     wait: Option<(Wait, Instant)>,
     /// The secrets that the shell has as variables; those without a value it may have or not.
@@ -94,6 +96,7 @@ impl Actor {
             room: None,
             next: None,
             touched: false,
+            held: BytesMut::new(),
             wait: None,
             set: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -171,10 +174,7 @@ impl Actor {
                     self.interrupt().await;
                 }
             }
-            Request::Input(bytes) => {
-                self.touched = true;
-                self.write(bytes).await;
-            }
+            Request::Input(bytes) => self.input(bytes).await,
             // A shell that has exited has no size. Its exit is handled as output.
             Request::Resize(size) => drop(self.control.resize(size).await),
         }
@@ -217,7 +217,7 @@ impl Actor {
                 Heard::Started => started = true,
                 Heard::Reading => self.type_variables().await,
                 Heard::Set => {
-                    self.variables_are_set();
+                    self.variables_are_set().await;
                     started = true;
                 }
                 Heard::Output(bytes) => output.extend(bytes),

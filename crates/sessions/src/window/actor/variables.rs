@@ -9,11 +9,15 @@ use tokio::time::Instant;
 
 use super::{Actor, Wait};
 use crate::secrets::FollowSecrets;
+use crate::window::shell::Doing;
 use crate::window::typed;
 use crate::window::typed::variables::Lines;
 
 /// How long a shell may take to set its variables.
 const SETTING: Duration = Duration::from_secs(20);
+
+/// How much input is held while a shell sets its variables, in bytes. A terminal has no more room either.
+const HELD_MAX: usize = 4096;
 
 /// After how long without output a prompt is shown that may be the beginning of a secret.
 const QUIET: Duration = Duration::from_millis(100);
@@ -65,19 +69,37 @@ impl Actor {
         self.write(Bytes::copy_from_slice(&lines)).await;
     }
 
+    /// Types what a person has typed. A shell that reads its variables gets it afterwards.
+    pub(super) async fn input(&mut self, bytes: Bytes) {
+        let reads = matches!(self.shell.doing, Doing::Setting(_));
+        if reads && self.held.len() + bytes.len() <= HELD_MAX {
+            self.held.extend_from_slice(&bytes);
+            return;
+        }
+        self.touched = true;
+        self.write(bytes).await;
+    }
+
     /// The shell has the variables that were typed, and no others.
-    pub(super) fn variables_are_set(&mut self) {
+    pub(super) async fn variables_are_set(&mut self) {
         let asked = std::mem::take(&mut self.asked);
         self.set = asked
             .into_iter()
             .map(|(name, value)| (name, Some(value)))
             .collect();
+        if !self.held.is_empty() {
+            self.touched = true;
+            let held = std::mem::take(&mut self.held);
+            self.write(held.freeze()).await;
+        }
     }
 
     /// A new shell has no variables yet.
     pub(super) fn forget_variables(&mut self) {
         self.set.clear();
         self.asked.clear();
+        // It was typed for the shell before.
+        self.held.clear();
     }
 
     /// When to show what is held back.

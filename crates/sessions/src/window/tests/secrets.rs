@@ -199,3 +199,29 @@ async fn r2_104_an_attached_terminal_has_the_variable_and_does_not_show_it() {
         "{seen:?}"
     );
 }
+
+#[tokio::test]
+async fn what_a_person_types_while_the_variables_are_set_is_not_lost() {
+    let fixture = Fixture::new().await;
+    for turn in 0..10 {
+        // The shell is at its prompt.
+        ran(&fixture.window, "true").await;
+        let mut attached = fixture.window.attach(0);
+        let set: &[_] = if turn % 2 == 0 {
+            &[("TOKEN", VALUE)]
+        } else {
+            &[]
+        };
+        fixture.set(set);
+        // The task of the window sees the change now, and types the variables.
+        for _ in 0..turn * 5 {
+            tokio::task::yield_now().await;
+        }
+        let typed = format!("echo {turn}'' typed\n");
+        attached.control.input(typed.into()).await.unwrap();
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains(&format!("{turn} typed\r\n")) {
+            seen.extend(attached.output.next().await.unwrap());
+        }
+    }
+}
