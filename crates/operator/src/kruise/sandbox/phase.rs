@@ -210,6 +210,7 @@ impl Step<'_> {
                 return;
             }
         };
+        self.forget_other_than(pod);
         if self.must_upgrade(pod) {
             return self.begin_upgrade();
         }

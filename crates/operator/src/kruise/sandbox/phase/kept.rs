@@ -5,6 +5,7 @@ use shoal_crds::kruise::{PodInfo, SandboxPhase};
 
 use super::{Action, Seen, Step};
 use crate::conditions::Truth;
+use crate::kruise::Pod;
 
 impl Step<'_> {
     /// The ReplicaSet has not made the pod yet.
@@ -44,6 +45,14 @@ impl Step<'_> {
         status.sandbox_ip.clear();
     }
 
+    /// Forgets the pod of the status when this is another: the time between the two may not have been seen.
+    pub(super) fn forget_other_than(&mut self, pod: &Pod) {
+        let known = &self.next.status.pod_info.pod_uid;
+        if !known.is_empty() && pod.metadata.uid.as_ref() != Some(known) {
+            self.forget_pod();
+        }
+    }
+
     pub(super) fn pause(&mut self) {
         self.remove(condition::SANDBOX_RESUMED);
         self.set(condition::SANDBOX_PAUSED, Truth::False, reason::PENDING, "");
@@ -60,6 +69,7 @@ mod tests {
 
     use super::super::{Action, Input, Next, Seen, next};
     use crate::conditions;
+    use crate::kruise::Pod;
     use crate::kruise::sandbox::pod::Blueprint;
 
     fn condition(kind: &str, status: &str) -> Value {
@@ -125,6 +135,24 @@ mod tests {
             (phase(&nobody), &nobody.action),
             ("Running", &Action::CreatePod)
         );
+    }
+
+    #[test]
+    fn the_command_runs_in_the_next_pod_though_the_loss_was_not_seen() {
+        let known = json!([
+            condition("Ready", "True"),
+            condition("StartupCommand", "True")
+        ]);
+        let runs = sandbox(false, "Running", &known);
+        for (uid, told) in [("p", Some("True")), ("q", None)] {
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": {"uid": uid}, "spec": {"containers": [{"name": "sandbox"}]}, "status": {},
+            }))
+            .unwrap();
+            let seen = step(&runs, Seen::Own(&pod));
+            assert_eq!(truth(&seen, "StartupCommand"), told, "{uid}");
+            assert_eq!(seen.status.pod_info.pod_uid, uid);
+        }
     }
 
     #[test]
