@@ -33,6 +33,10 @@ pub(crate) enum Unsaved {
          OnFailure"
     )]
     Restarts,
+    #[error(
+        "the operator has not deleted the pod, and its containers would be started again: is `shoal operator` running?"
+    )]
+    NotDeleted,
     #[error("container {0} is a sidecar among the init containers: list it among the containers")]
     Sidecar(String),
     #[error(

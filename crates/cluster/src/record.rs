@@ -66,7 +66,9 @@ fn spec(
     let template_name = labels.and_then(|labels| labels.get(label::SANDBOX_TEMPLATE));
     let template_name = template_name.map_or(name, String::as_str);
     let entry = sandbox.annotation(annotation::TEMPLATE_ENTRY);
-    let template_name = entry.unwrap_or(template_name);
+    // A clone is of its snapshot.
+    let snapshot = sandbox.annotation(annotation::RESTORE_FROM);
+    let template_name = entry.or(snapshot).unwrap_or(template_name);
     SandboxSpec {
         template: match entry {
             Some(entry) => TemplateId::of_catalogue(&entry.to_ascii_lowercase()),
@@ -177,6 +179,10 @@ fn state(sandbox: &Sandbox, now: Time) -> State {
         (SandboxState::Paused, _) if !sandbox.spec.paused => State::Resuming(saved(sandbox)),
         (SandboxState::Paused, _) if sandbox.holds(condition::SANDBOX_PAUSED) => {
             State::Paused(saved(sandbox))
+        }
+        // Its pod runs on.
+        (SandboxState::Paused, Some(SandboxPhase::Paused)) if sandbox.pause_failure().is_some() => {
+            State::Running
         }
         (SandboxState::Paused, _) => State::Pausing,
         (SandboxState::Dead, _) if reason == "ResourceDeleted" => {

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use shoal_checkpoint::{
-    Candidate, CheckpointId, ContainerRecord, Contents, RESTORE_FROM, Records, Restore, STORE,
-    SandboxRecord, SavedContainer, Store, features, kept_volumes,
+    Candidate, CheckpointId, ContainerRecord, Contents, DAEMON, RESTORE_FROM, Records, Restore,
+    STORE, SandboxRecord, SavedContainer, Store, features, kept_volumes,
 };
 
 use crate::call::Call;
@@ -35,6 +35,10 @@ pub(crate) fn prepare(call: &Call, state: &Path) -> Result<Vec<OsString>, Failur
             )
         }
     };
+    let daemon = spec.annotations.get(DAEMON);
+    if name.is_some() && daemon == name.as_ref() && spec.start_daemon() {
+        spec.write(&bundle)?;
+    }
     if name.is_none() {
         let record = sandbox_record(&spec, state)?;
         let written = records.write_sandbox(&sandbox, &record);

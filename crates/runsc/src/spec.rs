@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use shoal_checkpoint::DAEMON_PROGRAM;
 
 use crate::failure::Failure;
 
@@ -76,6 +77,21 @@ impl Spec {
         true
     }
 
+    /// Starts the daemon before the container's own program, which takes its place. Whether that changed something.
+    pub(crate) fn start_daemon(&mut self) -> bool {
+        let args = self.value.pointer_mut("/process/args");
+        let Some(args) = args.and_then(Value::as_array_mut) else {
+            return false;
+        };
+        let started = args.first().and_then(Value::as_str) == Some(DAEMON_PROGRAM);
+        if started {
+            return false;
+        }
+        let words = [DAEMON_PROGRAM, "start", "--"].map(Value::from);
+        args.splice(0..0, words);
+        true
+    }
+
     pub(crate) fn write(&self, bundle: &Path) -> Result<(), Failure> {
         let path = bundle.join("config.json");
         let unfinished = bundle.join("config.json.shoal");
@@ -120,6 +136,17 @@ mod tests {
             assert_eq!(spec.value["linux"]["cgroupsPath"], own, "{parent}");
             assert!(spec.value["annotations"].get(CGROUP_PARENT).is_none());
         }
+    }
+
+    #[test]
+    fn the_daemon_starts_before_the_containers_program() {
+        let mut spec =
+            Spec::parse(br#"{"process": {"args": ["sleep", "1"], "cwd": "/"}}"#).unwrap();
+        assert!(spec.start_daemon());
+        let args = json!(["/shoal-runtime/shoal-envd", "start", "--", "sleep", "1"]);
+        assert_eq!(spec.value["process"]["args"], args);
+        assert_eq!(spec.value["process"]["cwd"], "/");
+        assert!(!spec.start_daemon());
     }
 
     #[test]
