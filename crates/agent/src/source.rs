@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
-use shoal_checkpoint::{ContainerRecord, Records, SandboxRecord, SavedContainer};
+use kube::ResourceExt;
+use shoal_checkpoint::{
+    ContainerRecord, DAEMON, DAEMON_INIT, Records, SandboxRecord, SavedContainer,
+};
 use shoal_crds::kruise::Checkpoint;
 use shoal_crds::kruise::names::annotation;
 
@@ -102,6 +105,9 @@ impl Source {
         let bare = known.iter().find(|(record, _)| record.layers.is_empty());
         if let Some((bare, _)) = bare {
             return Err(Unsaved::Layers(bare.name.clone().unwrap_or_default()));
+        }
+        if let Some((volume, first)) = filled_first(pod) {
+            return Err(Unsaved::Filled(volume, first));
         }
         let inside = |volume: &&String| !record.volumes.contains(*volume);
         if let Some(outside) = empty_directories(pod).iter().find(inside) {
@@ -249,6 +255,21 @@ fn sidecar(pod: &Pod) -> Option<String> {
     let mut first = pod.spec.as_ref()?.init_containers.iter().flatten();
     let found = first.find(|one| one.restart_policy.as_deref() == Some("Always"));
     found.map(|one| one.name.clone())
+}
+
+/// A volume that containers share with an init container which mounts it first, and that container. The daemon's own is known
+/// to the runtime.
+fn filled_first(pod: &Pod) -> Option<(String, String)> {
+    let kept = empty_directories(pod);
+    let daemon = pod.annotations().contains_key(DAEMON);
+    let first = pod.spec.as_ref()?.init_containers.iter().flatten();
+    let mut mounts = first
+        .filter(|one| !(daemon && one.name == DAEMON_INIT))
+        .flat_map(|one| {
+            let mounts = one.volume_mounts.iter().flatten();
+            mounts.map(|mount| (mount.name.clone(), one.name.clone()))
+        });
+    mounts.find(|(volume, _)| kept.contains(volume))
 }
 
 fn has_token(pod: &Pod) -> bool {
@@ -405,6 +426,19 @@ mod tests {
             of(&sidecar, &known, Then::Runs),
             Unsaved::Sidecar(_)
         ));
+        let filled = |pod: &mut Value| {
+            pod["spec"]["initContainers"] =
+                json!([{"name": "runtime", "volumeMounts": [{"name": "work", "mountPath": "/w"}]}]);
+        };
+        let named = of(&filled, &known, Then::Runs);
+        assert!(
+            matches!(named, Unsaved::Filled(volume, by) if volume == "work" && by == "runtime")
+        );
+        let daemon = pod(&|pod| {
+            filled(pod);
+            pod["metadata"]["annotations"] = json!({DAEMON: "main"});
+        });
+        assert!(Source::of(&daemon, "n", &known, Then::Runs).is_ok());
         let (_directory, outside) = records(&[]);
         assert!(
             matches!(of(&|_| {}, &outside, Then::Runs), Unsaved::Volume(name) if name == "work")

@@ -18,6 +18,9 @@ const CGROUP_PARENT: &str = "dev.gvisor.spec.cgroup-parent";
 const GVISOR: &str = "dev.gvisor.";
 const MOUNTS: &str = "dev.gvisor.spec.mount.";
 
+/// Another name for a container.
+const REMAP: &str = "dev.gvisor.container-name-remap.shoal";
+
 /// A specification.
 pub(crate) struct Spec {
     value: Value,
@@ -92,6 +95,15 @@ impl Spec {
         true
     }
 
+    /// Gives an init container the name of the container whose volume it fills. gVisor calls the files behind a shared volume by
+    /// the first container that mounts it, and the pod of a clone has no init containers.
+    pub(crate) fn fill_for(&mut self, own: &str, container: &str) {
+        let annotations = self.value.get_mut("annotations");
+        if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+            annotations.insert(REMAP.to_owned(), format!("{own}={container}").into());
+        }
+    }
+
     pub(crate) fn write(&self, bundle: &Path) -> Result<(), Failure> {
         let path = bundle.join("config.json");
         let unfinished = bundle.join("config.json.shoal");
@@ -147,6 +159,25 @@ mod tests {
         assert_eq!(spec.value["process"]["args"], args);
         assert_eq!(spec.value["process"]["cwd"], "/");
         assert!(!spec.start_daemon());
+    }
+
+    #[test]
+    fn an_init_container_has_the_name_of_the_one_whose_volume_it_fills() {
+        let mut spec = Spec::parse(br#"{"annotations": {"a": "b"}}"#).unwrap();
+        spec.fill_for("runtime", "main");
+        let annotations = &spec.value["annotations"];
+        assert_eq!(
+            annotations["dev.gvisor.container-name-remap.shoal"],
+            "runtime=main"
+        );
+        // A pod cannot say so.
+        let bytes = spec.value.to_string();
+        assert!(
+            Spec::parse(bytes.as_bytes())
+                .unwrap()
+                .check_annotations()
+                .is_err()
+        );
     }
 
     #[test]
