@@ -13,8 +13,8 @@ use crate::create::kept_until;
 use crate::identity::{Key, sandbox_id};
 use crate::lifecycle::{PAUSE, refused, text};
 use crate::options::kept_paused;
-use crate::pod;
 use crate::sandboxes::Sandboxes;
+use crate::{pod, ready};
 
 /// The RuntimeClass of pods that can be saved.
 const SAVABLE: &str = "shoal";
@@ -71,17 +71,22 @@ impl Sandboxes {
     /// Takes a pause back that has failed: with the times that the sandbox had.
     async fn run_on(&self, key: &Key, before: &Sandbox) -> Result<(), SandboxError> {
         let (pause, shutdown) = (&before.spec.pause_time, &before.spec.shutdown_time);
-        self.write(key, |sandbox| {
-            let failed = sandbox.spec.paused && sandbox.pause_failure().is_some();
-            Ok(failed.then(|| {
-                json!({
-                    "metadata": {"annotations": {annotation::PAUSE_CONTENTS: null}},
-                    "spec": {"paused": false, "pauseTime": pause, "shutdownTime": shutdown},
-                })
-            }))
-        })
-        .await
-        .map(drop)
+        let written = self
+            .write(key, |sandbox| {
+                let failed = sandbox.spec.paused && sandbox.pause_failure().is_some();
+                Ok(failed.then(|| {
+                    json!({
+                        "metadata": {"annotations": {annotation::PAUSE_CONTENTS: null}},
+                        "spec": {"paused": false, "pauseTime": pause, "shutdownTime": shutdown},
+                    })
+                }))
+            })
+            .await?;
+        let generation = written.metadata.generation.unwrap_or_default();
+        if let Err(error) = ready::wait(&self.watched, key, generation, PAUSE).await {
+            tracing::warn!(%error, "a sandbox whose pause failed is not ready again");
+        }
+        Ok(())
     }
 }
 

@@ -175,14 +175,14 @@ fn state(sandbox: &Sandbox, now: Time) -> State {
     match (state, phase) {
         (SandboxState::Creating | SandboxState::Available, _) => State::Creating,
         (SandboxState::Running, _) => State::Running,
+        // Its pod runs on.
+        (SandboxState::Paused, Some(SandboxPhase::Paused)) if sandbox.pause_failure().is_some() => {
+            State::Running
+        }
         (SandboxState::Paused, Some(SandboxPhase::Resuming)) => State::Resuming(saved(sandbox)),
         (SandboxState::Paused, _) if !sandbox.spec.paused => State::Resuming(saved(sandbox)),
         (SandboxState::Paused, _) if sandbox.holds(condition::SANDBOX_PAUSED) => {
             State::Paused(saved(sandbox))
-        }
-        // Its pod runs on.
-        (SandboxState::Paused, Some(SandboxPhase::Paused)) if sandbox.pause_failure().is_some() => {
-            State::Running
         }
         (SandboxState::Paused, _) => State::Pausing,
         (SandboxState::Dead, _) if reason == "ResourceDeleted" => {
@@ -378,6 +378,14 @@ mod tests {
         assert_eq!(phase("Resuming", false, "False"), "resuming");
         assert_eq!(phase("Failed", false, "False"), "failed");
         assert_eq!(phase("Succeeded", false, "False"), "failed");
+        let mut failed = condition("SandboxPaused", "False");
+        failed["reason"] = "CheckpointFailed".into();
+        for paused in [true, false] {
+            let change = json!({
+                "spec": {"paused": paused}, "status": {"phase": "Paused", "conditions": [failed]},
+            });
+            assert_eq!(record(&change).state.kind().to_string(), "running");
+        }
         let expired = json!({"spec": {"shutdownTime": NOW}});
         assert_eq!(record(&expired).state.kind().to_string(), "terminating");
     }
