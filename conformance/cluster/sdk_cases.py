@@ -34,7 +34,6 @@ DIFFERENT = {
     "test_a_list_is_filtered_by_metadata": METADATA,
     "vmware": "a request names no runtime, not even a wrong one",
     "test_a_body_of_blanks_clears_no_rules": "a request has no network rules",
-    "test_a_timeout_that_is_too_long_is_refused_by_every_call": "there are no forks",
     "test_metrics_are_measured": "the disk is that of the node",
     "test_a_private_port_wants_its_token": "ports have no tokens",
     "test_a_host_is_masked": "requests keep their host name",

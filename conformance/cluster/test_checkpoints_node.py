@@ -42,8 +42,12 @@ def operator(real_cluster):
 
 @pytest.fixture(scope="module")
 def node(operator, imported, real_cluster):
+    yield from agent_of(real_cluster, *VALUES)
+
+
+def agent_of(real_cluster, *values: str):
     """The agent, from the chart, on the real node."""
-    text = manifests.rendered(*VALUES)
+    text = manifests.rendered(*values)
     chart = [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
     own = [one for one in chart if one["metadata"]["labels"]["app.kubernetes.io/name"] == "shoal-node"]
     assert {one["kind"] for one in own} == {

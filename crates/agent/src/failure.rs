@@ -33,6 +33,15 @@ pub(crate) enum Unsaved {
          OnFailure"
     )]
     Restarts,
+    #[error(
+        "init container {1} mounts volume {0} (emptyDir) before the others, and a restored pod has no init containers: fill the \
+         volume in a container that stays"
+    )]
+    Filled(String, String),
+    #[error(
+        "the operator has not deleted the pod, and its containers would be started again: is `shoal operator` running?"
+    )]
+    NotDeleted,
     #[error("container {0} is a sidecar among the init containers: list it among the containers")]
     Sidecar(String),
     #[error(

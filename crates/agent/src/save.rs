@@ -2,7 +2,9 @@
 
 use std::fs::{self, File};
 use std::path::PathBuf;
+use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use shoal_checkpoint::{CheckpointId, Contents, Key, Manifest, StoreError, features, file_digest};
 use shoal_crds::kruise::names::content;
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
@@ -11,10 +13,14 @@ use tokio::sync::SemaphorePermit;
 use crate::agent::Agent;
 use crate::failure::{Failure, SaveError, Unsaved};
 use crate::room::{Needed, Room};
-use crate::source::{self, Source};
+use crate::source::{self, Place, Source, Then};
 
 /// The space of a save beyond the memory of the sandbox: tables of the kernel, and of the pages.
 const OVERHEAD: u64 = 16 << 20;
+
+/// How long a pass waits until the pod of a paused sandbox is deleted, and how often it looks.
+const DELETED_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// A save, in multiples of the sandbox's memory.
 const SAVE: Needed = Needed {
@@ -51,33 +57,77 @@ impl Agent {
         let uid = checkpoint.metadata.uid.as_deref().unwrap_or_default();
         let key = Key::of_uid(uid).map_err(|_| Unsaved::Uid)?;
         let name = checkpoint.pod().ok_or(Unsaved::NoPod)?;
-        let keeps_running = checkpoint.spec.keep_running.unwrap_or(true);
+        let then = Then::of(checkpoint);
         let pod = self.cluster.pod(&namespace, name).await?;
-        let source = pod.as_ref().ok_or_else(|| Unsaved::Gone(name.to_owned()));
-        let source =
-            source.and_then(|pod| Source::of(pod, &self.node, &self.records, keeps_running));
-        let (id, source, saving) = if let Some(id) = self.store.find(&namespace, &key)? {
+        if let Some(id) = self.store.find(&namespace, &key)? {
             // An earlier pass saved it, and may have ended the pod.
-            let Some(source) = source.ok().filter(|_| !keeps_running) else {
-                return Ok((id, checkpoint.clone()));
-            };
-            let saving = self.room(&source, &key, END).await;
-            (id, source, saving.map_err(SaveError::after_save)?)
-        } else {
-            let source = source?;
-            self.check_runtime(&source).await?;
-            let contents = contents(checkpoint);
-            if keeps_running {
-                let saving = self.room(&source, &key, SAVE).await?;
-                let (id, _) = self.write(&source, &key, contents, saving).await?;
-                return Ok((id, checkpoint.clone()));
-            }
-            let (id, saving) = self.write_stopped(&source, &key, contents).await?;
-            (id, source, saving)
-        };
-        let ending = self.cluster.begin_end(checkpoint).await?;
-        self.end(&source, &key, saving).await?;
+            let ending = self.complete_end(checkpoint, &id, &key, then, pod).await?;
+            return Ok((id, ending));
+        }
+        let source = pod.as_ref().ok_or_else(|| Unsaved::Gone(name.to_owned()))?;
+        let source = Source::of(source, &self.node, &self.records, then)?;
+        self.check_runtime(&source).await?;
+        let contents = contents(checkpoint);
+        if then == Then::Runs {
+            let saving = self.room(&source.place(), &key, SAVE).await?;
+            let (id, _) = self.write(&source, &key, contents, saving).await?;
+            return Ok((id, checkpoint.clone()));
+        }
+        let (id, saving) = self.write_stopped(&source, &key, contents).await?;
+        let ending = self.begin_end(checkpoint, &source.place(), then).await?;
+        self.end(&source.place(), &key, saving).await?;
         Ok((id, ending))
+    }
+
+    /// Ends the pod of a complete checkpoint, if that is still to be done.
+    async fn complete_end(
+        &self,
+        checkpoint: &Checkpoint,
+        id: &CheckpointId,
+        key: &Key,
+        then: Then,
+        pod: Option<Pod>,
+    ) -> Result<Checkpoint, Failure> {
+        let namespace = checkpoint.metadata.namespace.clone().unwrap_or_default();
+        let saved = self.store.manifest(&namespace, id)?;
+        // Another pod of the name is not the one that was saved.
+        let pod = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&*saved.pod_uid));
+        let place = pod.and_then(|pod| Place::of(&pod, &self.records));
+        let Some(place) = place.filter(|_| then != Then::Runs) else {
+            return Ok(checkpoint.clone());
+        };
+        let saving = self.room(&place, key, END).await;
+        let saving = saving.map_err(SaveError::after_save)?;
+        let ending = self.begin_end(checkpoint, &place, then).await?;
+        self.end(&place, key, saving).await?;
+        Ok(ending)
+    }
+
+    /// Says that the pod is about to end. One whose containers the kubelet would start again is deleted first, by the
+    /// operator.
+    async fn begin_end(
+        &self,
+        checkpoint: &Checkpoint,
+        place: &Place,
+        then: Then,
+    ) -> Result<Checkpoint, Failure> {
+        let ending = self.cluster.begin_end(checkpoint).await?;
+        if then == Then::IsDeleted {
+            let until = tokio::time::Instant::now() + DELETED_WITHIN;
+            while self.restarts(place).await? {
+                if tokio::time::Instant::now() > until {
+                    return Err(Failure::NotEnded(Unsaved::NotDeleted));
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        }
+        Ok(ending)
+    }
+
+    async fn restarts(&self, place: &Place) -> kube::Result<bool> {
+        let pod = self.cluster.pod(&place.namespace, &place.pod).await?;
+        let same = pod.filter(|pod| pod.metadata.uid.as_ref() == Some(&place.uid));
+        Ok(same.is_some_and(|pod| source::restarts(&pod)))
     }
 
     /// Saves a pod that does nothing from then on: nothing that it does between the save and its end would be lost.
@@ -87,7 +137,7 @@ impl Agent {
         key: &Key,
         contents: Contents,
     ) -> Result<(CheckpointId, Saving<'_>), SaveError> {
-        let saving = self.room(source, key, SAVE_AND_END).await?;
+        let saving = self.room(&source.place(), key, SAVE_AND_END).await?;
         // A process before this one may have stopped it. Only a pause that is known to have begun counts.
         if let Err(error) = self.runsc.resume(&source.sandbox).await {
             tracing::debug!(%error, "the pod was not stopped");
@@ -125,13 +175,13 @@ impl Agent {
     /// Waits for a place, and reserves the estimated space.
     async fn room(
         &self,
-        source: &Source,
+        source: &Place,
         key: &Key,
         times: Needed,
     ) -> Result<Saving<'_>, SaveError> {
         let place = self.places.acquire().await.map_err(|_| Failure::Stopping)?;
         let needed = times.of(self.runsc.usage(&source.sandbox).await? + OVERHEAD);
-        let room = self.take_room(source, key, needed, 0)?;
+        let room = self.take_room(&source.namespace, key, needed, 0)?;
         Ok(Saving {
             _place: place,
             needed,
@@ -142,14 +192,13 @@ impl Agent {
     /// Keeps room, of which some bytes are written already.
     fn take_room(
         &self,
-        source: &Source,
+        namespace: &str,
         key: &Key,
         needed: Needed,
         written: u64,
     ) -> Result<Room, SaveError> {
         let complete = self.store.list()?;
         let free = self.store.free()?.saturating_add(written);
-        let namespace = &source.namespace;
         let room = self
             .rooms
             .take(self.bounds, namespace, key, needed, &complete, free);
@@ -184,7 +233,7 @@ impl Agent {
             // The runtime's figure does not count all files.
             drop(saving.room);
             saving.needed.kept = size;
-            saving.room = self.take_room(source, key, saving.needed, size)?;
+            saving.room = self.take_room(&source.namespace, key, saving.needed, size)?;
         }
         let manifest = manifest(source, contents)?;
         // It reads all bytes, and waits for the disk.
@@ -212,7 +261,7 @@ impl Agent {
     }
 
     /// Ends a pod that is saved. When that fails it is tried again: the checkpoint is complete, and the pod may have ended.
-    async fn end(&self, source: &Source, key: &Key, _held: Saving<'_>) -> Result<(), Failure> {
+    async fn end(&self, source: &Place, key: &Key, _held: Saving<'_>) -> Result<(), Failure> {
         let staged = self.store.stage(key)?;
         let ended = self.runsc.end(&source.sandbox, staged.path()).await;
         ended.map_err(Failure::NotEnded)?;

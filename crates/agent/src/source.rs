@@ -2,8 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
-use shoal_checkpoint::{ContainerRecord, Records, SandboxRecord, SavedContainer};
+use k8s_openapi::api::core::v1::{ContainerState, Pod};
+use kube::ResourceExt;
+use shoal_checkpoint::{
+    ContainerRecord, DAEMON, DAEMON_INIT, Records, SandboxRecord, SavedContainer,
+};
+use shoal_crds::kruise::Checkpoint;
+use shoal_crds::kruise::names::annotation;
 
 use crate::failure::Unsaved;
 
@@ -26,13 +31,47 @@ pub(crate) struct Source {
     pub(crate) token: bool,
 }
 
+/// A sandbox of this node, and its pod.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) uid: String,
+    pub(crate) sandbox: String,
+}
+
+impl Place {
+    /// The sandbox of a pod of which a container still runs.
+    pub(crate) fn of(pod: &Pod, records: &Records) -> Option<Self> {
+        let statuses = pod.status.as_ref()?.container_statuses.iter().flatten();
+        let running = |state: &ContainerState| state.running.is_some();
+        let mut states = statuses.filter_map(|status| status.state.as_ref());
+        states.any(running).then_some(())?;
+        Some(Self {
+            namespace: pod.metadata.namespace.clone()?,
+            pod: pod.metadata.name.clone()?,
+            uid: pod.metadata.uid.clone()?,
+            sandbox: sandbox(pod, records)?,
+        })
+    }
+}
+
 impl Source {
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            namespace: self.namespace.clone(),
+            pod: self.pod.clone(),
+            uid: self.uid.clone(),
+            sandbox: self.sandbox.clone(),
+        }
+    }
+
     /// Looks at a pod, and at what the runtime wrote down when it started it.
     pub(crate) fn of(
         pod: &Pod,
         node: &str,
         records: &Records,
-        keeps_running: bool,
+        then: Then,
     ) -> Result<Self, Unsaved> {
         let name = pod.metadata.name.clone().unwrap_or_default();
         let ids = running_containers(pod).ok_or_else(|| Unsaved::Gone(name.clone()))?;
@@ -41,7 +80,7 @@ impl Source {
         if of != node {
             return Err(Unsaved::Elsewhere { pod: name, of });
         }
-        if !keeps_running && matches!(spec.restart_policy.as_deref(), None | Some("Always")) {
+        if then == Then::Ends && restarts(pod) {
             return Err(Unsaved::Restarts);
         }
         let known = ids.iter().map(|(_, id, image)| {
@@ -66,6 +105,9 @@ impl Source {
         let bare = known.iter().find(|(record, _)| record.layers.is_empty());
         if let Some((bare, _)) = bare {
             return Err(Unsaved::Layers(bare.name.clone().unwrap_or_default()));
+        }
+        if let Some((volume, first)) = filled_first(pod) {
+            return Err(Unsaved::Filled(volume, first));
         }
         let inside = |volume: &&String| !record.volumes.contains(*volume);
         if let Some(outside) = empty_directories(pod).iter().find(inside) {
@@ -100,6 +142,39 @@ impl Source {
             None => Ok(()),
         }
     }
+}
+
+/// What becomes of a pod that is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// It runs on.
+    Runs,
+    /// It ends.
+    Ends,
+    /// Its sandbox is paused: the operator deletes the pod, and it ends when nothing starts it again.
+    IsDeleted,
+}
+
+impl Then {
+    pub(crate) fn of(checkpoint: &Checkpoint) -> Self {
+        let annotations = checkpoint.metadata.annotations.as_ref();
+        let paused = annotations.is_some_and(|all| all.contains_key(annotation::PAUSED_POD));
+        match checkpoint.spec.keep_running {
+            Some(false) if paused => Self::IsDeleted,
+            Some(false) => Self::Ends,
+            _ => Self::Runs,
+        }
+    }
+}
+
+/// Whether containers of a pod that end are started again.
+pub(crate) fn restarts(pod: &Pod) -> bool {
+    let policy = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.restart_policy.as_deref());
+    let always = matches!(policy, None | Some("Always"));
+    always && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// The sandbox of a pod, if the runtime of this node has started it. The pod may be in any state.
@@ -182,6 +257,21 @@ fn sidecar(pod: &Pod) -> Option<String> {
     found.map(|one| one.name.clone())
 }
 
+/// A volume that containers share with an init container which mounts it first, and that container. The daemon's own is known
+/// to the runtime.
+fn filled_first(pod: &Pod) -> Option<(String, String)> {
+    let kept = empty_directories(pod);
+    let daemon = pod.annotations().contains_key(DAEMON);
+    let first = pod.spec.as_ref()?.init_containers.iter().flatten();
+    let mut mounts = first
+        .filter(|one| !(daemon && one.name == DAEMON_INIT))
+        .flat_map(|one| {
+            let mounts = one.volume_mounts.iter().flatten();
+            mounts.map(|mount| (mount.name.clone(), one.name.clone()))
+        });
+    mounts.find(|(volume, _)| kept.contains(volume))
+}
+
 fn has_token(pod: &Pod) -> bool {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers
@@ -245,7 +335,7 @@ mod tests {
     #[test]
     fn a_pod_is_what_its_runtime_wrote_down() {
         let (_directory, records) = records(&["work"]);
-        let source = Source::of(&pod(&|_| {}), "n", &records, true).unwrap();
+        let source = Source::of(&pod(&|_| {}), "n", &records, Then::Runs).unwrap();
         assert_eq!(source.sandbox, "s1");
         assert_eq!(source.containers[1].layers, ["/layers/side"]);
         assert!(!source.token);
@@ -271,30 +361,87 @@ mod tests {
     }
 
     #[test]
+    fn the_pod_of_a_paused_sandbox_ends_once_nothing_starts_it_again() {
+        let (_directory, known) = records(&["work"]);
+        let checkpoint = |annotation: &str| {
+            let made = json!({
+                "metadata": {"name": "c", "annotations": {annotation: "u"}}, "spec": {"keepRunning": false},
+            });
+            Then::of(&serde_json::from_value(made).unwrap())
+        };
+        assert_eq!(checkpoint("other"), Then::Ends);
+        assert_eq!(checkpoint(annotation::PAUSED_POD), Then::IsDeleted);
+        assert!(Source::of(&pod(&|_| {}), "n", &known, Then::IsDeleted).is_ok());
+        let deleted = pod(&|pod| {
+            pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+        });
+        assert!(restarts(&pod(&|_| {})) && !restarts(&deleted));
+        assert!(!restarts(&pod(
+            &|pod| pod["spec"]["restartPolicy"] = "Never".into()
+        )));
+        // It is still known then, until its containers have ended.
+        assert_eq!(Place::of(&deleted, &known).unwrap().sandbox, "s1");
+        let ended = pod(&|pod| {
+            for status in pod["status"]["containerStatuses"].as_array_mut().unwrap() {
+                status["state"] = json!({"terminated": {"exitCode": 0}});
+            }
+        });
+        assert!(Place::of(&ended, &known).is_none());
+    }
+
+    #[test]
     fn what_cannot_be_saved_is_refused_by_name() {
         let (_directory, known) = records(&["work"]);
-        let of = |change: &dyn Fn(&mut Value), records: &Records, keeps: bool| {
-            Source::of(&pod(change), "n", records, keeps).unwrap_err()
+        let of = |change: &dyn Fn(&mut Value), records: &Records, then: Then| {
+            Source::of(&pod(change), "n", records, then).unwrap_err()
         };
-        let elsewhere = of(&|pod| pod["spec"]["nodeName"] = "m".into(), &known, true);
+        let elsewhere = of(
+            &|pod| pod["spec"]["nodeName"] = "m".into(),
+            &known,
+            Then::Runs,
+        );
         assert!(matches!(elsewhere, Unsaved::Elsewhere { .. }));
-        assert!(matches!(of(&|_| {}, &known, false), Unsaved::Restarts));
+        assert!(matches!(of(&|_| {}, &known, Then::Ends), Unsaved::Restarts));
         let ended = |pod: &mut Value| {
             pod["status"]["containerStatuses"][0]["state"] =
                 json!({"terminated": {"exitCode": 137}});
         };
-        assert!(matches!(of(&ended, &known, true), Unsaved::Gone(_)));
+        assert!(matches!(of(&ended, &known, Then::Runs), Unsaved::Gone(_)));
         let other = |pod: &mut Value| {
             pod["status"]["containerStatuses"][0]["containerID"] = "containerd://runc1".into();
         };
-        assert!(matches!(of(&other, &known, true), Unsaved::Runtime(_)));
+        assert!(matches!(
+            of(&other, &known, Then::Runs),
+            Unsaved::Runtime(_)
+        ));
         let other = |pod: &mut Value| pod["metadata"]["namespace"] = "other".into();
-        assert!(matches!(of(&other, &known, true), Unsaved::Runtime(_)));
+        assert!(matches!(
+            of(&other, &known, Then::Runs),
+            Unsaved::Runtime(_)
+        ));
         let sidecar = |pod: &mut Value| {
             pod["spec"]["initContainers"] = json!([{"name": "proxy", "restartPolicy": "Always"}]);
         };
-        assert!(matches!(of(&sidecar, &known, true), Unsaved::Sidecar(_)));
+        assert!(matches!(
+            of(&sidecar, &known, Then::Runs),
+            Unsaved::Sidecar(_)
+        ));
+        let filled = |pod: &mut Value| {
+            pod["spec"]["initContainers"] =
+                json!([{"name": "runtime", "volumeMounts": [{"name": "work", "mountPath": "/w"}]}]);
+        };
+        let named = of(&filled, &known, Then::Runs);
+        assert!(
+            matches!(named, Unsaved::Filled(volume, by) if volume == "work" && by == "runtime")
+        );
+        let daemon = pod(&|pod| {
+            filled(pod);
+            pod["metadata"]["annotations"] = json!({DAEMON: "main"});
+        });
+        assert!(Source::of(&daemon, "n", &known, Then::Runs).is_ok());
         let (_directory, outside) = records(&[]);
-        assert!(matches!(of(&|_| {}, &outside, true), Unsaved::Volume(name) if name == "work"));
+        assert!(
+            matches!(of(&|_| {}, &outside, Then::Runs), Unsaved::Volume(name) if name == "work")
+        );
     }
 }

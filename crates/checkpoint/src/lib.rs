@@ -21,6 +21,13 @@ pub use self::volumes::{hints, kept_volumes};
 
 /// The annotation of a pod that names the checkpoint to start from. The operator sets it; the runtime reads it.
 pub const RESTORE_FROM: &str = "shoal.dev/restore-from";
+/// The annotation of a pod that names the container in which the runtime starts the daemon, before the container's own
+/// program and as a child of it. What `exec` starts ends in a restored pod: a hook cannot start it.
+pub const DAEMON: &str = "shoal.dev/daemon";
+/// The init container that puts the daemon into a volume of that container.
+pub const DAEMON_INIT: &str = "runtime";
+/// The daemon, in that volume.
+pub const DAEMON_PROGRAM: &str = "/shoal-runtime/shoal-envd";
 /// The prefix of annotations that the runtime obeys. Nobody but the operator may set them on a sandbox's pod.
 pub const RUNTIME_PREFIX: &str = "shoal.dev/";
 /// The RuntimeClass whose pods can be saved and restored.

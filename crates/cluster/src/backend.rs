@@ -35,6 +35,8 @@ use crate::pools::Pools;
 use crate::quotas::Quotas;
 use crate::routes::Routes;
 use crate::sandboxes::{self, Port, Sandboxes};
+use crate::saves::Saves;
+use crate::snapshots;
 use crate::teams::TeamsPort;
 use crate::telemetry::Telemetry;
 use crate::templates::{self, Templates};
@@ -99,6 +101,9 @@ impl Backend {
         let all = watcher::Config::default;
         follow::spawn(tasks, client.clone(), all(), watched.clone());
         follow::spawn(tasks, client.clone(), all(), sets.clone());
+        let saves = Arc::new(Saves::new());
+        follow::spawn(tasks, client.clone(), all(), saves.checkpoints.clone());
+        follow::spawn(tasks, client.clone(), all(), saves.templates.clone());
         let keys = Arc::new(Keys::new(client.clone(), &config.system_namespace));
         let first = keys.ensure_first(&config.first_team).await;
         let first = first.map_err(ConnectError::FirstKey)?;
@@ -121,6 +126,7 @@ impl Backend {
         let watches = Watches {
             sandboxes: watched,
             sets,
+            saves,
             keys,
             quotas: follow_quotas(&client, &config.system_namespace, tasks),
             nodes: follow_nodes(&client, tasks).await,
@@ -200,6 +206,7 @@ async fn follow_keys(secrets: Api<Secret>, keys: Arc<Keys>) {
 struct Watches {
     sandboxes: Arc<Watched<Sandbox>>,
     sets: Arc<Watched<SandboxSet>>,
+    saves: Arc<Saves>,
     keys: Arc<Keys>,
     quotas: Arc<Quotas>,
     nodes: Arc<NodeAddresses>,
@@ -232,6 +239,7 @@ fn assemble(
     let templates = Arc::new(Templates::new(
         watches.sets.clone(),
         watches.catalogue.clone(),
+        watches.saves.clone(),
         config.templates.clone(),
     ));
     let sandboxes = Arc::new(Sandboxes {
@@ -242,6 +250,7 @@ fn assemble(
         client,
         watched: watches.sandboxes.clone(),
         templates: templates.clone(),
+        saves: watches.saves.clone(),
         passes,
         max_timeout: config.max_timeout,
     });
@@ -256,7 +265,7 @@ fn assemble(
             sandboxes: sandboxes.clone(),
             routes: routes.clone(),
         }),
-        snapshots: elsewhere.clone(),
+        snapshots: Arc::new(snapshots::Port(sandboxes.clone())),
         templates,
         builds: elsewhere.clone(),
         uploads: elsewhere.clone(),

@@ -57,6 +57,10 @@ impl Sandboxes {
         new: SandboxRequest,
         idempotency: Option<&Idempotency>,
     ) -> Result<Created, CreateError> {
+        if let Some(template) = &new.template {
+            let namespace = principal.slug.as_str();
+            self.look_up_save(namespace, template.as_str()).await?;
+        }
         let Some(once) = idempotency.map(|idempotency| Once::of(principal, idempotency)) else {
             return self.create_from_pool(principal, new).await;
         };
@@ -145,6 +149,8 @@ impl Sandboxes {
         let pool = match &plan.entry {
             // It would stay as it is, and be lost.
             Some(entry) if !entry.can_raise() => Pool::PassedBy,
+            // A pool of the snapshot's name is another one.
+            _ if plan.restored_from.is_some() => Pool::PassedBy,
             _ => pool,
         };
         if pool == Pool::Used

@@ -1,23 +1,18 @@
-//! What a cluster does with other means: builds, images and snapshots. Each refusal names
-//! them; lists are empty.
+//! What a cluster does with other means: builds and images. Each refusal names them; lists are empty.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use shoal_core::BoxFuture;
-use shoal_core::auth::{Principal, SandboxPermit};
+use shoal_core::auth::Principal;
 use shoal_core::build::{BuildLogEntry, BuildRecord, FilesHash, LogLevel, Plan};
-use shoal_core::id::{BuildId, SnapshotId, TeamId, TemplateId};
+use shoal_core::id::{BuildId, TeamId, TemplateId};
 use shoal_core::image::{Image, ImageError, ImageName, ProgressSink, RegistryAuth};
 use shoal_core::ports::NotServed;
 use shoal_core::ports::builds::{
     BuildError, BuildRequest, Builds, BuiltinError, Upload, UploadError, Uploads,
 };
 use shoal_core::ports::installation::InstalledImages;
-use shoal_core::ports::snapshots::{
-    NewSnapshot, SnapshotError, SnapshotFilter, Snapshots, TakeError,
-};
-use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::store::StoreError;
 use shoal_core::template::{TemplateName, TemplateRef};
 
@@ -29,11 +24,6 @@ const BUILD: NotServed = NotServed {
 const IMAGES: NotServed = NotServed {
     what: "an image store",
     instead: "push images to a registry: nodes pull them",
-};
-
-const SNAPSHOTS: NotServed = NotServed {
-    what: "a snapshot",
-    instead: "keep files in volumes of the SandboxSet",
 };
 
 /// All of them.
@@ -154,66 +144,4 @@ impl InstalledImages for Elsewhere {
     fn remove<'a>(&'a self, _: &'a ImageName) -> BoxFuture<'a, Result<(), ImageError>> {
         refuse(IMAGES)
     }
-}
-
-impl Snapshots for Elsewhere {
-    fn take<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a SandboxPermit,
-        _: NewSnapshot,
-    ) -> BoxFuture<'a, Result<SnapshotRecord, TakeError>> {
-        Box::pin(std::future::ready(Err(TakeError::Sandbox(
-            SNAPSHOTS.into(),
-        ))))
-    }
-
-    fn list(&self, _: &Principal, _: &SnapshotFilter) -> Vec<Arc<SnapshotRecord>> {
-        Vec::new()
-    }
-
-    fn add_tags<'a>(
-        &'a self,
-        _: &'a Principal,
-        reference: &'a TemplateRef,
-        _: &'a [String],
-    ) -> BoxFuture<'a, Result<SnapshotId, SnapshotError>> {
-        missing(reference)
-    }
-
-    fn delete<'a>(
-        &'a self,
-        _: &'a Principal,
-        reference: &'a TemplateRef,
-    ) -> BoxFuture<'a, Result<(), SnapshotError>> {
-        missing(reference)
-    }
-
-    fn export<'a>(
-        &'a self,
-        _: &'a Principal,
-        reference: &'a TemplateRef,
-        _: PathBuf,
-    ) -> BoxFuture<'a, Result<u64, SnapshotError>> {
-        missing(reference)
-    }
-
-    fn import<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: PathBuf,
-        _: Option<TemplateRef>,
-        _: bool,
-    ) -> BoxFuture<'a, Result<SnapshotRecord, SnapshotError>> {
-        refuse(SNAPSHOTS)
-    }
-}
-
-/// There are no snapshots, so none has this name.
-fn missing<'a, T: Send + 'a>(
-    reference: &'a TemplateRef,
-) -> BoxFuture<'a, Result<T, SnapshotError>> {
-    Box::pin(std::future::ready(Err(SnapshotError::NotFound(
-        reference.clone(),
-    ))))
 }

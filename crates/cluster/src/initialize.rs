@@ -16,9 +16,9 @@ use shoal_protocol::pass::{InitPass, InitSecret, SECRET_KEY, SECRET_NAME};
 use crate::record;
 use crate::sandboxes::Sandboxes;
 
-/// How often the daemon is asked, how long one attempt may take, and the pause after the first, which
-/// doubles.
-const ATTEMPTS: u32 = 5;
+/// How long the daemon is asked, how long one attempt may take, and the pause after the first, which doubles up to the
+/// time of an attempt. In a pod that was just started, the daemon may not listen yet.
+const ATTEMPTS: Duration = Duration::from_secs(15);
 const ATTEMPT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -123,10 +123,17 @@ async fn send(
         client = client.with_pass(pass);
     }
     let refused = |text: String| NotTaken::Other(InsideError::Refused(text));
+    if !settings.former_token.is_empty() {
+        // The daemon of a clone has the token of its source until it takes its own.
+        client = client
+            .with_token_text(&settings.former_token)
+            .map_err(|error| refused(error.to_string()))?;
+    }
     let request = DaemonSettings::for_pod(settings.env_vars.clone(), &settings.access_token)
         .map_err(|error| refused(error.to_string()))?;
     let mut pause = PAUSE;
-    for attempt in 1.. {
+    let until = tokio::time::Instant::now() + ATTEMPTS;
+    loop {
         let failed = match tokio::time::timeout(ATTEMPT, client.init(&request)).await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(ClientError::Refused { status, .. })) if status.as_u16() == NO_PASS => {
@@ -136,11 +143,10 @@ async fn send(
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer".to_owned(),
         };
-        if attempt >= ATTEMPTS {
+        if tokio::time::Instant::now() + pause > until {
             return Err(NotTaken::Other(InsideError::Unreachable(failed)));
         }
         tokio::time::sleep(pause).await;
-        pause *= 2;
+        pause = (pause * 2).min(ATTEMPT);
     }
-    unreachable!("the loop returns")
 }

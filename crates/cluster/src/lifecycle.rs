@@ -1,4 +1,4 @@
-//! Timeouts, pause, resume, resize and the end of a sandbox: patches of its resource, which the operator
+//! Timeouts, resume, resize and the end of a sandbox: patches of its resource, which the operator
 //! carries out.
 
 use std::sync::Arc;
@@ -9,15 +9,13 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 use shoal_core::id::SandboxId;
-use shoal_core::ports::NotServed;
 use shoal_core::ports::inside::InsideError;
 use shoal_core::ports::sandboxes::{Connected, SandboxError, TimeoutTooLong};
 use shoal_core::sandbox::SandboxRecord;
-use shoal_core::snapshot::Contents;
 use shoal_core::state::{InputKind, Refused};
 use shoal_crds::kruise::names::{annotation, condition, label};
 use shoal_crds::kruise::{
-    InitRequest, NotResumable, Sandbox, SandboxPhase, SandboxState, pausable, resumable,
+    InitRequest, NotResumable, Sandbox, SandboxPhase, SandboxState, resumable,
 };
 
 use crate::create::kept_until;
@@ -27,7 +25,7 @@ use crate::sandboxes::Sandboxes;
 use crate::{failure, ready, record};
 
 /// How long a caller waits for a pause, and for a resume.
-const PAUSE: Duration = Duration::from_secs(60);
+pub(crate) const PAUSE: Duration = Duration::from_secs(60);
 const RESUME: Duration = Duration::from_secs(600);
 
 /// How long the command of a template may take, with the daemon's settings before it.
@@ -98,56 +96,6 @@ impl Sandboxes {
         Ok(Arc::new(record::of(&sandbox, Time::now())))
     }
 
-    /// Pauses a sandbox and waits until its pod is gone.
-    pub(crate) async fn pause_one(
-        &self,
-        key: &Key,
-        contents: Option<Contents>,
-    ) -> Result<(), SandboxError> {
-        if contents.is_some_and(Contents::has_memory) {
-            return Err(NotServed {
-                what: "a pause that keeps memory",
-                instead: "keep the files of volumes alone",
-            }
-            .into());
-        }
-        // Another replica may have resumed it a moment ago.
-        let known = self.fresh(key).await?;
-        if known.spec.paused && known.holds(condition::SANDBOX_PAUSED) {
-            return Err(refused(&known, InputKind::Pause, Time::now()));
-        }
-        self.write(key, |sandbox| {
-            let now = Time::now();
-            if sandbox.spec.paused {
-                return Ok(None);
-            }
-            pausable(sandbox).map_err(|_| refused(sandbox, InputKind::Pause, now))?;
-            let keep = sandbox.annotation(annotation::RESERVE_PAUSED_SANDBOX_DURATION);
-            let end = kept_until(now, kept_paused(keep));
-            let mut spec = json!({"paused": true});
-            if sandbox.spec.shutdown_time.is_some() {
-                spec["shutdownTime"] = text(end);
-            }
-            if sandbox.spec.pause_time.is_some() {
-                spec["pauseTime"] = text(end);
-            }
-            Ok(Some(json!({"spec": spec})))
-        })
-        .await?;
-        let watched = &self.watched;
-        let paused = watched.wait_for(key, PAUSE, || match watched.get(key) {
-            None => Some(Err(self.gone(key))),
-            Some(sandbox) if sandbox.holds(condition::SANDBOX_PAUSED) => Some(Ok(())),
-            // Another caller resumed it meanwhile.
-            Some(sandbox) if !sandbox.spec.paused => {
-                Some(Err(SandboxError::Busy(sandbox_id(&sandbox))))
-            }
-            Some(_) => None,
-        });
-        let busy = || Err(SandboxError::Busy(self.id_of(key)));
-        paused.await.unwrap_or_else(busy)
-    }
-
     /// Resumes a sandbox that is paused, and gives it at least `timeout`.
     pub(crate) async fn connect_one(
         &self,
@@ -213,6 +161,8 @@ impl Sandboxes {
                 }
                 let mut patch = deadlines(sandbox, end, Change::Set).unwrap_or_else(|| json!({}));
                 patch["spec"]["paused"] = false.into();
+                // It was said for the last pause.
+                patch["metadata"]["annotations"] = json!({annotation::PAUSE_CONTENTS: null});
                 Ok(Some(patch))
             })
             .await?;
@@ -341,11 +291,11 @@ impl Sandboxes {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    fn gone(&self, key: &Key) -> SandboxError {
+    pub(crate) fn gone(&self, key: &Key) -> SandboxError {
         SandboxError::NotFound(self.id_of(key))
     }
 
-    fn id_of(&self, key: &Key) -> SandboxId {
+    pub(crate) fn id_of(&self, key: &Key) -> SandboxId {
         let known = self.watched.get(key);
         known.map_or_else(
             || sandbox_id(&Sandbox::default()),
@@ -376,16 +326,17 @@ fn is_being_paused(sandbox: &Sandbox) -> bool {
     let phase = sandbox.status.as_ref().and_then(|status| status.phase);
     let can_be_paused = matches!(phase, Some(SandboxPhase::Running | SandboxPhase::Paused));
     let deleted = sandbox.metadata.deletion_timestamp.is_some();
-    sandbox.spec.paused && can_be_paused && !sandbox.holds(condition::SANDBOX_PAUSED) && !deleted
+    let ends = sandbox.holds(condition::SANDBOX_PAUSED) || sandbox.pause_failure().is_some();
+    sandbox.spec.paused && can_be_paused && !ends && !deleted
 }
 
-fn refused(sandbox: &Sandbox, input: InputKind, now: Time) -> SandboxError {
+pub(crate) fn refused(sandbox: &Sandbox, input: InputKind, now: Time) -> SandboxError {
     let state = record::of(sandbox, now).state.kind();
     SandboxError::Refused(Refused { input, state })
 }
 
 /// Kubernetes' times have whole seconds.
-fn text(time: Time) -> Value {
+pub(crate) fn text(time: Time) -> Value {
     let seconds = Time::from_second(time.as_second()).unwrap_or(time);
     seconds.to_string().into()
 }

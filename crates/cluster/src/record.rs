@@ -66,7 +66,9 @@ fn spec(
     let template_name = labels.and_then(|labels| labels.get(label::SANDBOX_TEMPLATE));
     let template_name = template_name.map_or(name, String::as_str);
     let entry = sandbox.annotation(annotation::TEMPLATE_ENTRY);
-    let template_name = entry.unwrap_or(template_name);
+    // A clone is of its snapshot.
+    let snapshot = sandbox.annotation(annotation::RESTORE_FROM);
+    let template_name = entry.or(snapshot).unwrap_or(template_name);
     SandboxSpec {
         template: match entry {
             Some(entry) => TemplateId::of_catalogue(&entry.to_ascii_lowercase()),
@@ -174,6 +176,10 @@ fn state(sandbox: &Sandbox, now: Time) -> State {
     match (state, phase) {
         (SandboxState::Creating | SandboxState::Available, _) => State::Creating,
         (SandboxState::Running, _) => State::Running,
+        // Its pod runs on.
+        (SandboxState::Paused, Some(SandboxPhase::Paused)) if sandbox.pause_failure().is_some() => {
+            State::Running
+        }
         (SandboxState::Paused, Some(SandboxPhase::Resuming)) => State::Resuming(saved(sandbox)),
         (SandboxState::Paused, _) if !sandbox.spec.paused => State::Resuming(saved(sandbox)),
         (SandboxState::Paused, _) if sandbox.holds(condition::SANDBOX_PAUSED) => {
@@ -373,6 +379,14 @@ mod tests {
         assert_eq!(phase("Resuming", false, "False"), "resuming");
         assert_eq!(phase("Failed", false, "False"), "failed");
         assert_eq!(phase("Succeeded", false, "False"), "failed");
+        let mut failed = condition("SandboxPaused", "False");
+        failed["reason"] = "CheckpointFailed".into();
+        for paused in [true, false] {
+            let change = json!({
+                "spec": {"paused": paused}, "status": {"phase": "Paused", "conditions": [failed]},
+            });
+            assert_eq!(record(&change).state.kind().to_string(), "running");
+        }
         let expired = json!({"spec": {"shutdownTime": NOW}});
         assert_eq!(record(&expired).state.kind().to_string(), "terminating");
     }

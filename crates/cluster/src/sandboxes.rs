@@ -27,6 +27,7 @@ use crate::initialize::Passes;
 use crate::keys::Keys;
 use crate::nodes::NodeAddresses;
 use crate::quotas::Quotas;
+use crate::saves::Saves;
 use crate::templates::Templates;
 use crate::watched::Watched;
 use crate::{failure, record};
@@ -36,6 +37,7 @@ pub(crate) struct Sandboxes {
     pub(crate) client: Client,
     pub(crate) watched: Arc<Watched<Sandbox>>,
     pub(crate) templates: Arc<Templates>,
+    pub(crate) saves: Arc<Saves>,
     pub(crate) claims: Claims,
     pub(crate) passes: Passes,
     pub(crate) keys: Arc<Keys>,
@@ -252,18 +254,14 @@ impl SandboxesPort for Port {
 
     fn fork<'a>(
         &'a self,
-        _: &'a Principal,
+        principal: &'a Principal,
         permit: &'a SandboxPermit,
-        _: usize,
-        _: Duration,
+        count: usize,
+        timeout: Duration,
     ) -> BoxFuture<'a, Result<Vec<Result<Created, CreateError>>, SandboxError>> {
-        Box::pin(async move {
-            self.0.key_of(permit)?;
-            Err(NotServed {
-                what: "a fork",
-                instead: "create sandboxes from a SandboxSet whose pods begin as you need them",
-            }
-            .into())
+        let principal = principal.clone();
+        self.go_on(permit, move |sandboxes, key| async move {
+            sandboxes.fork_one(&principal, &key, count, timeout).await
         })
     }
 

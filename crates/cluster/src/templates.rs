@@ -24,6 +24,7 @@ use crate::catalogue::Catalogue;
 use crate::entries::EntrySet;
 use crate::identity::{self, key};
 use crate::pod;
+use crate::saves::Saves;
 use crate::watched::Watched;
 
 pub(crate) use self::found::Found;
@@ -35,6 +36,7 @@ const SETS: &str = "templates are SandboxSets here, which kubectl changes, and e
 pub(crate) struct Templates {
     sets: Arc<Watched<SandboxSet>>,
     catalogue: Arc<Catalogue>,
+    saves: Arc<Saves>,
     choices: TemplatesConfig,
 }
 
@@ -60,11 +62,13 @@ impl Templates {
     pub(crate) fn new(
         sets: Arc<Watched<SandboxSet>>,
         catalogue: Arc<Catalogue>,
+        saves: Arc<Saves>,
         choices: TemplatesConfig,
     ) -> Self {
         Self {
             sets,
             catalogue,
+            saves,
             choices,
         }
     }
@@ -156,7 +160,9 @@ impl TemplatesPort for Templates {
 
     fn find(&self, principal: &Principal, reference: &TemplateRef) -> Option<Arc<Template>> {
         let found = self.found(principal, &reference.to_string()).ok()??;
-        Some(Arc::new(found.template(self.catalogue.state().created)))
+        // A snapshot is no template.
+        let template = found.template(self.catalogue.state().created)?;
+        Some(Arc::new(template))
     }
 
     fn by_id(&self, id: &TemplateId) -> Option<Arc<Template>> {
@@ -204,12 +210,15 @@ impl TemplatesPort for Templates {
 
     fn delete<'a>(
         &'a self,
-        _: &'a Principal,
-        _: &'a TemplateRef,
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
     ) -> BoxFuture<'a, Result<(), TemplateError>> {
-        Box::pin(std::future::ready(Err(unserved(
-            "the removal of a template",
-        ))))
+        // What is none may be a snapshot.
+        let refused = match self.find(principal, reference) {
+            Some(_) => unserved("the removal of a template"),
+            None => TemplateError::NotFound(reference.to_string()),
+        };
+        Box::pin(std::future::ready(Err(refused)))
     }
 
     fn publish<'a>(

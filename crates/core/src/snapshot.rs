@@ -125,12 +125,18 @@ pub struct SnapshotRecord {
     pub created_at: Timestamp,
     /// When it expires.
     pub expires_at: Option<Timestamp>,
+    /// Its id for users, where the backend has ids of another form. It has no name and no tags then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend_id: Option<String>,
 }
 
 impl SnapshotRecord {
     /// The user's name for this version: `[<namespace>/]<name or id>:<tag>`.
     #[must_use]
     pub fn reference(&self, namespace: &str) -> String {
+        if let Some(id) = &self.backend_id {
+            return id.clone();
+        }
         match &self.name {
             Some(name) => format!("{namespace}/{name}:{}", self.tag),
             None => format!("{}:{}", self.template, self.tag),
@@ -141,6 +147,7 @@ impl SnapshotRecord {
     #[must_use]
     pub fn is_meant_by(&self, reference: &TemplateRef) -> bool {
         let called = self.template.as_str() == reference.name.as_str()
+            || self.backend_id.as_deref() == Some(reference.name.as_str())
             || self.name.as_ref() == Some(&reference.name);
         called && self.has_tag(reference.tag.as_deref().unwrap_or(DEFAULT_TAG))
     }

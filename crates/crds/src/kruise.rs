@@ -7,6 +7,7 @@ pub mod duration;
 mod internet;
 pub mod names;
 mod parts;
+mod pause;
 mod picks;
 mod pool_autoscaler;
 pub mod quantity;

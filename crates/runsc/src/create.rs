@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use shoal_checkpoint::{
-    Candidate, CheckpointId, ContainerRecord, Contents, RESTORE_FROM, Records, Restore, STORE,
-    SandboxRecord, SavedContainer, Store, features, kept_volumes,
+    Candidate, CheckpointId, ContainerRecord, Contents, DAEMON, DAEMON_INIT, RESTORE_FROM, Records,
+    Restore, STORE, SandboxRecord, SavedContainer, Store, features, kept_volumes,
 };
 
 use crate::call::Call;
@@ -35,6 +35,7 @@ pub(crate) fn prepare(call: &Call, state: &Path) -> Result<Vec<OsString>, Failur
             )
         }
     };
+    prepare_daemon(&mut spec, name.as_deref(), &bundle)?;
     if name.is_none() {
         let record = sandbox_record(&spec, state)?;
         let written = records.write_sandbox(&sandbox, &record);
@@ -51,6 +52,19 @@ pub(crate) fn prepare(call: &Call, state: &Path) -> Result<Vec<OsString>, Failur
         .write_container(&call.id, &container)
         .map_err(|error| Failure::io("the container's record", error))?;
     Ok(files_of(&record, &container))
+}
+
+/// Changes the two containers by which a pod gets its daemon.
+fn prepare_daemon(spec: &mut Spec, name: Option<&str>, bundle: &Path) -> Result<(), Failure> {
+    let (Some(name), Some(container)) = (name, spec.annotations.get(DAEMON).cloned()) else {
+        return Ok(());
+    };
+    if name == DAEMON_INIT {
+        spec.fill_for(name, &container);
+    } else if name != container || !spec.start_daemon() {
+        return Ok(());
+    }
+    spec.write(bundle)
 }
 
 /// What a new sandbox is made of, and restored from.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use shoal_checkpoint::DAEMON_PROGRAM;
 
 use crate::failure::Failure;
 
@@ -16,6 +17,9 @@ const CGROUP_PARENT: &str = "dev.gvisor.spec.cgroup-parent";
 /// of the node, as root.
 const GVISOR: &str = "dev.gvisor.";
 const MOUNTS: &str = "dev.gvisor.spec.mount.";
+
+/// Another name for a container.
+const REMAP: &str = "dev.gvisor.container-name-remap.shoal";
 
 /// A specification.
 pub(crate) struct Spec {
@@ -76,6 +80,30 @@ impl Spec {
         true
     }
 
+    /// Starts the daemon before the container's own program, which takes its place. Whether that changed something.
+    pub(crate) fn start_daemon(&mut self) -> bool {
+        let args = self.value.pointer_mut("/process/args");
+        let Some(args) = args.and_then(Value::as_array_mut) else {
+            return false;
+        };
+        let started = args.first().and_then(Value::as_str) == Some(DAEMON_PROGRAM);
+        if started {
+            return false;
+        }
+        let words = [DAEMON_PROGRAM, "start", "--"].map(Value::from);
+        args.splice(0..0, words);
+        true
+    }
+
+    /// Gives an init container the name of the container whose volume it fills. gVisor calls the files behind a shared volume by
+    /// the first container that mounts it, and the pod of a clone has no init containers.
+    pub(crate) fn fill_for(&mut self, own: &str, container: &str) {
+        let annotations = self.value.get_mut("annotations");
+        if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+            annotations.insert(REMAP.to_owned(), format!("{own}={container}").into());
+        }
+    }
+
     pub(crate) fn write(&self, bundle: &Path) -> Result<(), Failure> {
         let path = bundle.join("config.json");
         let unfinished = bundle.join("config.json.shoal");
@@ -120,6 +148,36 @@ mod tests {
             assert_eq!(spec.value["linux"]["cgroupsPath"], own, "{parent}");
             assert!(spec.value["annotations"].get(CGROUP_PARENT).is_none());
         }
+    }
+
+    #[test]
+    fn the_daemon_starts_before_the_containers_program() {
+        let mut spec =
+            Spec::parse(br#"{"process": {"args": ["sleep", "1"], "cwd": "/"}}"#).unwrap();
+        assert!(spec.start_daemon());
+        let args = json!(["/shoal-runtime/shoal-envd", "start", "--", "sleep", "1"]);
+        assert_eq!(spec.value["process"]["args"], args);
+        assert_eq!(spec.value["process"]["cwd"], "/");
+        assert!(!spec.start_daemon());
+    }
+
+    #[test]
+    fn an_init_container_has_the_name_of_the_one_whose_volume_it_fills() {
+        let mut spec = Spec::parse(br#"{"annotations": {"a": "b"}}"#).unwrap();
+        spec.fill_for("runtime", "main");
+        let annotations = &spec.value["annotations"];
+        assert_eq!(
+            annotations["dev.gvisor.container-name-remap.shoal"],
+            "runtime=main"
+        );
+        // A pod cannot say so.
+        let bytes = spec.value.to_string();
+        assert!(
+            Spec::parse(bytes.as_bytes())
+                .unwrap()
+                .check_annotations()
+                .is_err()
+        );
     }
 
     #[test]

@@ -126,6 +126,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::NotResumed(_) => {
                 Self::internal(message).with_code("sandbox_resume_failed")
             }
+            SandboxError::NotSaved(_) => Self::internal(message).with_code("sandbox_not_saved"),
             SandboxError::Guest(inside) => inside.into(),
             SandboxError::Full(full) => full.into(),
             SandboxError::TimeoutTooLong(too_long) => too_long.into(),

@@ -20,6 +20,7 @@ use crate::identity;
 use crate::lifecycle::STARTUP;
 use crate::options::Options;
 use crate::sandboxes::Sandboxes;
+use crate::saves::SavedSandbox;
 use crate::{pod, random};
 
 /// A request, checked.
@@ -27,6 +28,8 @@ pub(super) struct Plan {
     pub(super) set: Arc<SandboxSet>,
     /// What is to be done if the template is an entry of the catalogue.
     pub(super) entry: Option<entry::OfEntry>,
+    /// The id of the checkpoint that the sandbox is a clone of.
+    pub(super) restored_from: Option<String>,
     pub(super) claiming: Claiming,
     pub(super) resize: Option<ResizeCreated>,
     /// How long the sandbox lives, unless it does for ever.
@@ -50,13 +53,16 @@ impl Plan {
         self.claiming.claim(&mut sandbox);
         self.change(&mut sandbox);
         self.begin_when_ready(&mut sandbox);
-        if self.entry.is_some() {
+        if self.entry.is_some() || self.restored_from.is_some() {
             // It comes from no pool, and returns to none.
             let labels = sandbox.metadata.labels.get_or_insert_default();
             labels.remove(label::SANDBOX_POOL);
         }
         let annotations = sandbox.metadata.annotations.get_or_insert_default();
         annotations.insert(annotation::SANDBOX_PRIORITY.to_owned(), PRIORITY.to_owned());
+        if let Some(id) = &self.restored_from {
+            annotations.insert(annotation::RESTORE_FROM.to_owned(), id.clone());
+        }
         if let Some(once) = &self.once {
             once.name(&mut sandbox);
         }
@@ -123,7 +129,10 @@ impl Sandboxes {
             entry::fill(&mut new, entry);
             entry::OfEntry::of(entry, &new, principal, id.as_deref())
         });
-        let options = Options::take(&mut new.metadata)?;
+        let mut options = Options::take(&mut new.metadata)?;
+        // Clones wait in no pool.
+        options.pooled_only &= found.saved().is_none();
+        let saved = found.saved().and_then(SavedSandbox::init);
         let now = Time::now();
         let (pause_time, shutdown_time) = self.deadlines(&new, &options, now)?;
         request::need_template(&set, &new)?;
@@ -131,12 +140,15 @@ impl Sandboxes {
         let metadata = std::mem::take(&mut new.metadata);
         let (labels, annotations) = request::marks(&set, &new, metadata, &options)?;
         let init = (!options.skip_init).then(|| {
-            let mut env_vars = request::identity_variables(&found, id.as_deref());
+            let former = saved.unwrap_or_default();
+            let mut env_vars = former.env_vars;
+            env_vars.extend(request::identity_variables(&found, id.as_deref()));
             // The user's variables override these.
             env_vars.extend(new.env);
             Ok::<_, NoEntropy>(InitRequest {
                 env_vars,
                 access_token: hex(&random::bytes::<32>()?),
+                former_token: former.access_token,
             })
         });
         let claiming = Claiming {
@@ -156,6 +168,7 @@ impl Sandboxes {
         Ok(Plan {
             set,
             entry,
+            restored_from: found.saved().map(|saved| saved.id().to_owned()),
             claiming,
             resize: new.resize,
             timeout: (!new.endless).then_some(new.timeout),

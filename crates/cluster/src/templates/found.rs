@@ -1,4 +1,4 @@
-//! What a name means: a SandboxSet of the team, else an entry of the catalogue, else an image.
+//! What a name means: a SandboxSet of the team, else a snapshot, else an entry of the catalogue, else an image.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use shoal_crds::kruise::SandboxSet;
 use super::Templates;
 use crate::blueprint::InvalidBlueprint;
 use crate::entries::EntrySet;
+use crate::saves::SavedSandbox;
 use crate::{identity, pod};
 
 /// What a name means.
@@ -23,6 +24,8 @@ use crate::{identity, pod};
 pub(crate) enum Found {
     /// A SandboxSet of the caller's namespace.
     Set(Arc<SandboxSet>),
+    /// What was saved of a sandbox of that namespace.
+    Snapshot(SavedSandbox),
     /// An entry, rendered for that namespace.
     Entry(Box<EntrySet>, Match),
     /// An image without an entry.
@@ -34,6 +37,7 @@ impl Found {
     pub(crate) fn set(&self) -> &Arc<SandboxSet> {
         match self {
             Self::Set(set) => set,
+            Self::Snapshot(saved) => saved.set(),
             Self::Entry(entry, _) | Self::Image(entry, _) => &entry.set,
         }
     }
@@ -41,16 +45,25 @@ impl Found {
     /// The entry, if there is one: an image has an entry of its own.
     pub(crate) fn entry(&self) -> Option<&EntrySet> {
         match self {
-            Self::Set(_) => None,
+            Self::Set(_) | Self::Snapshot(_) => None,
             Self::Entry(entry, _) | Self::Image(entry, _) => Some(entry),
         }
     }
 
-    /// The template that the caller sees.
-    pub(super) fn template(&self, created: Timestamp) -> Template {
+    /// The snapshot, if it is one.
+    pub(crate) fn saved(&self) -> Option<&SavedSandbox> {
         match self {
-            Self::Set(set) => Templates::template(set),
-            Self::Entry(entry, _) | Self::Image(entry, _) => of_entry(entry, created),
+            Self::Snapshot(saved) => Some(saved),
+            Self::Set(_) | Self::Entry(..) | Self::Image(..) => None,
+        }
+    }
+
+    /// The template that the caller sees, if it is one.
+    pub(super) fn template(&self, created: Timestamp) -> Option<Template> {
+        match self {
+            Self::Set(set) => Some(Templates::template(set)),
+            Self::Snapshot(_) => None,
+            Self::Entry(entry, _) | Self::Image(entry, _) => Some(of_entry(entry, created)),
         }
     }
 
@@ -58,6 +71,7 @@ impl Found {
     pub(super) fn resolved(self) -> Resolved {
         match self {
             Self::Set(set) => Resolved::of_template(Arc::new(Templates::template(&set))),
+            Self::Snapshot(saved) => Resolved::of_snapshot(Arc::new(saved.record())),
             Self::Entry(entry, found) => {
                 let image = pod::image(entry.set.spec.template.as_ref());
                 Resolved::of_entry(found, image, None)
@@ -109,6 +123,9 @@ impl Templates {
     ) -> Result<Option<Found>, CreateError> {
         if let Some(set) = self.set(principal, text) {
             return Ok(Some(Found::Set(set)));
+        }
+        if let Some(saved) = self.saves.find(principal.slug.as_str(), text) {
+            return Ok(Some(Found::Snapshot(saved)));
         }
         let state = self.catalogue.state();
         let entries = &state.in_force.catalogue;

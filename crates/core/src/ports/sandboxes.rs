@@ -178,6 +178,9 @@ pub enum SandboxError {
          ({0}): try again, keep its memory too, or end it"
     )]
     NotSynced(#[source] InsideError),
+    /// It could not be saved. It runs on.
+    #[error("the sandbox was not saved, and runs on: {0}")]
+    NotSaved(String),
     /// The sandbox cannot resume, because the daemon inside does not answer or refuses. It stays
     /// paused.
     #[error("the sandbox cannot resume: {0}")]

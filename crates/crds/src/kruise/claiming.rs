@@ -27,6 +27,9 @@ pub struct InitRequest {
     /// The token that the daemon requires.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub access_token: String,
+    /// The token of the daemon in the memory that the sandbox starts from, which requires it once more.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub former_token: String,
 }
 
 impl InitRequest {
@@ -288,6 +291,7 @@ mod tests {
             init: Some(InitRequest {
                 env_vars: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
                 access_token: "token".to_owned(),
+                former_token: String::new(),
             }),
             ..Claiming::default()
         }

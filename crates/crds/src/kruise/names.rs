@@ -74,6 +74,13 @@ pub mod annotation {
     pub const CHECKPOINT_ENDING: &str = "shoal.dev/ending";
     /// What a clone must have in common with the pod of a checkpoint, as JSON.
     pub const CHECKPOINT_SOURCE: &str = "shoal.dev/source";
+    /// On the checkpoint of a pause: the UID of the pod that is saved. Its Sandbox ends the pod, and resumes from it.
+    pub const PAUSED_POD: &str = "shoal.dev/paused-pod";
+    /// What the next pause of a sandbox keeps, if that differs from what the sandbox says: a list like
+    /// `memory,filesystem`.
+    pub const PAUSE_CONTENTS: &str = "shoal.dev/pause-contents";
+    /// `"true"` on a checkpoint that nobody lists: the copy of a fork.
+    pub const COPY_OF_FORK: &str = "shoal.dev/fork";
     /// The variables and token of the runtime's initialization, as JSON.
     pub const INIT_RUNTIME_REQUEST: &str = "agents.kruise.io/init-runtime-request";
     /// The ID of the sandbox, on its checkpoints and traffic policies.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 
-use super::names::{GROUP, condition};
+use super::names::{GROUP, condition, reason};
 use super::sandbox::{Sandbox, SandboxPhase};
 
 /// The state of a sandbox, for its users.
@@ -91,6 +91,14 @@ impl Sandbox {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.holds(condition::READY)
+    }
+
+    /// Why its pause failed, if the last one did. Its pod runs on.
+    #[must_use]
+    pub fn pause_failure(&self) -> Option<&str> {
+        let paused = self.condition(condition::SANDBOX_PAUSED)?;
+        let failed = paused.status != "True" && paused.reason == reason::CHECKPOINT_FAILED;
+        failed.then_some(paused.message.as_str())
     }
 
     /// The SandboxSet that controls it. A claim removes this reference.
@@ -182,6 +190,8 @@ pub fn resumable(sandbox: &Sandbox, now: Timestamp) -> Result<(), NotResumable> 
         SandboxPhase::Running if sandbox.spec.paused => Err(NotResumable::Pausing),
         SandboxPhase::Running => Ok(()),
         SandboxPhase::Paused if sandbox.holds(condition::SANDBOX_PAUSED) => Ok(()),
+        // Its pod runs on.
+        SandboxPhase::Paused if sandbox.pause_failure().is_some() => Ok(()),
         SandboxPhase::Paused => Err(NotResumable::Pausing),
         _ => Err(NotResumable::Phase),
     }
@@ -363,6 +373,12 @@ mod tests {
             resumable(&in_phase("Failed", "True")),
             Err(NotResumable::Phase)
         );
+        // A pod that could not be saved runs on.
+        let mut failed = paused("False");
+        failed["status"]["conditions"][0]["reason"] = reason::CHECKPOINT_FAILED.into();
+        failed["status"]["conditions"][0]["message"] = "no room".into();
+        assert_eq!(resumable(&failed), Ok(()));
+        assert_eq!(sandbox(&failed).pause_failure(), Some("no room"));
         let expired = with(paused("True"), &json!({"spec": {"shutdownTime": NOW}}));
         assert_eq!(resumable(&expired), Err(NotResumable::Expired));
         let deleted = with(

@@ -10,6 +10,7 @@ mod pod;
 mod recycle;
 mod restore;
 mod runtime;
+mod saved;
 mod startup;
 mod timers;
 
@@ -138,10 +139,15 @@ impl SandboxController {
 
     /// What the phases say, and the event about it.
     fn next(&self, sandbox: &Arc<Sandbox>, blueprint: &Blueprint, pod: phase::Seen<'_>) -> Next {
+        let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
+        let own = self.checkpoints.owned_by(uid);
+        let saved = saved::complete(&own).filter(|_| phase_of(sandbox) == SandboxPhase::Resuming);
+        let saved = saved.or_else(|| saved::current(sandbox, own));
         let next = phase::next(&Input {
             sandbox,
             blueprint,
             pod,
+            saved: saved.as_deref(),
             resizes: self.resizes,
             now: Timestamp::now(),
         });
@@ -208,12 +214,39 @@ impl SandboxController {
             }
             _ => {}
         }
-        if next.again {
+        if self.save_or_forget(sandbox, pod, &next).await? || next.again {
             return Ok(Step::Again);
         }
         let wait = foreign.as_ref().map(|_| LOOK_AGAIN);
-        let waits = [held, wait, try_again];
+        let waits = [held, wait, try_again, next.wait];
         Ok(Step::Rest(waits.into_iter().flatten().min()))
+    }
+
+    /// Makes and deletes the checkpoints of pauses. Whether something changed.
+    async fn save_or_forget(
+        &self,
+        sandbox: &Sandbox,
+        pod: Option<&Pod>,
+        next: &Next,
+    ) -> Result<bool, Failure> {
+        let runs = next.status.phase == Some(SandboxPhase::Running) && !sandbox.spec.paused;
+        let ready = conditions::find(&next.status.conditions, condition::READY);
+        match (&next.action, pod) {
+            (phase::Action::Save(contents), Some(pod)) => {
+                self.begin_save(sandbox, pod, contents).await?;
+                Ok(true)
+            }
+            (phase::Action::ForgetSave, _) => {
+                self.forget_saves(sandbox).await?;
+                Ok(true)
+            }
+            // All of its containers are restored.
+            _ if runs && ready.is_some_and(|ready| ready.status == "True") => {
+                self.forget_saves(sandbox).await?;
+                Ok(false)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Runs a command around an upgrade, and writes how it ended.

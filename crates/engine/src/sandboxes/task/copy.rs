@@ -88,6 +88,7 @@ impl Sandbox {
             saved: saved.clone(),
             created_at: sandboxes.parts.clock.now(),
             expires_at: note.ttl.map(|ttl| sandboxes.parts.clock.now() + ttl),
+            backend_id: None,
         });
         if let Some(noted) = noted.clone()
             && let Err(error) = sandboxes.parts.snapshots.keep(noted).await

@@ -212,12 +212,15 @@ impl Controllers {
     }
 
     fn watch_checkpoints(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<Checkpoint>> {
-        let to = queues.checkpoints.clone();
+        let (to, sandboxes) = (queues.checkpoints.clone(), queues.sandboxes.clone());
         self.watch_all(
             tasks,
             watcher::Config::default(),
             checkpoint_group,
             move |change: Change<'_, Checkpoint>| {
+                // A sandbox waits for the checkpoint of its pause.
+                let (Change::Applied(checkpoint) | Change::Deleted(checkpoint)) = change;
+                add_controller(&sandboxes, checkpoint, GROUP);
                 if let Change::Applied(checkpoint) = change {
                     to.add_key(&key(checkpoint));
                 }

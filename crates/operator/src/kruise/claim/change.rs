@@ -153,6 +153,7 @@ pub(super) fn claiming(
         Ok::<_, Failure>(InitRequest {
             env_vars: spec.env_vars.clone().into_iter().collect(),
             access_token: token::<32>()?,
+            former_token: String::new(),
         })
     });
     Ok(Claiming {

@@ -10,7 +10,7 @@ use super::inplace::Change;
 use super::phase::Seen;
 use super::pod::{self, Blueprint};
 use super::restore::{self, Origin};
-use super::{SandboxController, phase_of};
+use super::{SandboxController, phase_of, saved};
 use crate::cache::key;
 use crate::conditions::{self, State, Truth};
 use crate::failure::{Failure, code, is_conflict, is_missing};
@@ -60,11 +60,13 @@ impl SandboxController {
         for template in &blueprint.volume_claim_templates {
             self.create_volume_claim(sandbox, template).await?;
         }
-        let mut manifest =
-            pod::manifest(sandbox, blueprint, &self.injection).map_err(Failure::Refused)?;
-        if let Some(name) = restore::named(sandbox, blueprint) {
-            let origin = self.origin(sandbox, name).map_err(Failure::Refused)?;
-            restore::apply(&mut manifest, &origin).map_err(Failure::Refused)?;
+        let origin = self.origin_of(sandbox, blueprint);
+        let origin = origin.map_err(Failure::Refused)?;
+        let savable = origin.is_some() || blueprint.is_savable();
+        let mut manifest = pod::manifest(sandbox, blueprint, &self.injection, savable)
+            .map_err(Failure::Refused)?;
+        if let Some(origin) = &origin {
+            restore::apply(&mut manifest, origin).map_err(Failure::Refused)?;
         }
         restore::keep_volumes(&mut manifest);
         let (namespace, name) = key(sandbox);
@@ -91,6 +93,21 @@ impl SandboxController {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// What a new pod of the sandbox is restored from, if it is: its own last pause, or what the sandbox is a clone of.
+    fn origin_of(
+        &self,
+        sandbox: &Sandbox,
+        blueprint: &Blueprint,
+    ) -> Result<Option<Origin>, String> {
+        if phase_of(sandbox) == SandboxPhase::Resuming && saved::is_paused_with(sandbox) {
+            let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
+            let saved = saved::complete(&self.checkpoints.owned_by(uid));
+            return restore::origin(&saved::name(saved.as_deref()), saved.as_deref()).map(Some);
+        }
+        let named = restore::named(sandbox, blueprint);
+        named.map(|name| self.origin(sandbox, name)).transpose()
     }
 
     /// What the sandbox is restored from: a checkpoint of its own namespace, by name or id.

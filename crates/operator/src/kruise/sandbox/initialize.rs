@@ -70,8 +70,11 @@ impl SandboxController {
             .map_err(|_| "the pod has no address".to_owned())?;
         let settings = InitRequest::of(sandbox).unwrap_or_default();
         let wrong = |error| format!("the annotation with the settings: {error}");
+        // The daemon of a clone has the token of its source until it takes its own.
+        let known = [&settings.former_token, &settings.access_token];
+        let known = known.into_iter().find(|token| !token.is_empty());
         let mut client = EnvdClient::at(SocketAddr::new(address, ENVD_PORT))
-            .with_token_text(&settings.access_token)
+            .with_token_text(known.map_or("", String::as_str))
             .map_err(wrong)?;
         if let Some(secret) = &self.injection.secret {
             let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();

@@ -114,7 +114,8 @@ fn manifest(
              agents.kruise.io/kept-by"
         ));
     }
-    let mut pod = pod::manifest(sandbox, blueprint, &controller.injection)?;
+    let savable = blueprint.is_savable();
+    let mut pod = pod::manifest(sandbox, blueprint, &controller.injection, savable)?;
     restore::keep_volumes(&mut pod);
     for (key, value) in [(OWNER, OWNER_NAME), (SANDBOX, name)] {
         pod["metadata"]["labels"][key] = value.into();

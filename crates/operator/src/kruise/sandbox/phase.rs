@@ -1,11 +1,14 @@
 //! The phases of a sandbox: from what was observed to the next status, and to what must be done.
 
+mod hibernate;
 mod kept;
 mod upgrade;
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use shoal_crds::kruise::names::{annotation, condition, label, reason};
-use shoal_crds::kruise::{PauseStrategyKind, PodInfo, Sandbox, SandboxPhase, SandboxStatus};
+use shoal_crds::kruise::{Checkpoint, PodInfo, Sandbox, SandboxPhase, SandboxStatus};
 
 use super::pod::Blueprint;
 use super::{initialize, inplace, startup};
@@ -34,6 +37,8 @@ pub(super) struct Input<'a> {
     pub(super) sandbox: &'a Sandbox,
     pub(super) blueprint: &'a Blueprint,
     pub(super) pod: Seen<'a>,
+    /// The checkpoint of the pause that is under way, or of the last one.
+    pub(super) saved: Option<&'a Checkpoint>,
     /// Whether resources of running pods change.
     pub(super) resizes: bool,
     pub(super) now: Timestamp,
@@ -48,6 +53,10 @@ pub(super) enum Action {
     CreatePod,
     /// The pod is deleted.
     DeletePod,
+    /// The pod is saved with these contents, to be paused.
+    Save(&'static [&'static str]),
+    /// What a pause has saved is deleted.
+    ForgetSave,
     /// The daemon in this container gets its settings.
     Initialize(String),
     /// The pod is changed where it is.
@@ -65,15 +74,14 @@ pub(super) struct Next {
     pub(super) action: Action,
     /// Whether the next pass follows at once.
     pub(super) again: bool,
+    /// When another pass follows, if nothing changes before.
+    pub(super) wait: Option<Duration>,
     /// An event: whether it warns, its reason and its note.
     pub(super) event: Option<(bool, &'static str, String)>,
 }
 
 /// The reason of the event about a pod that another object owns.
 pub(super) const POD_OWNER_MISMATCH: &str = "PodOwnerMismatch";
-
-/// Hibernation is accepted, and waits.
-pub(super) const NO_EXECUTOR: &str = "the pause strategy Hibernate needs a checkpoint executor, which is not available yet; the pod keeps running";
 
 /// Computes the next step.
 pub(super) fn next(input: &Input<'_>) -> Next {
@@ -83,6 +91,7 @@ pub(super) fn next(input: &Input<'_>) -> Next {
             status: input.sandbox.status.clone().unwrap_or_default(),
             action: Action::Nothing,
             again: false,
+            wait: None,
             event: None,
         },
     };
@@ -156,6 +165,9 @@ impl Step<'_> {
             _ => {
                 self.show(pod);
                 self.next.status.message = pod.delay().unwrap_or_default();
+                if from == SandboxPhase::Resuming {
+                    self.tell_of_node();
+                }
                 match pod.start_error() {
                     Some(error) => self.set(
                         condition::READY,
@@ -313,8 +325,8 @@ impl Step<'_> {
             }
             return;
         }
-        if self.hibernates() {
-            return self.hibernate(resume);
+        if let Some(contents) = self.saved_by_pause() {
+            return self.hibernate(contents);
         }
         match self.input.pod {
             Seen::Own(pod) if pod.is_terminating() => {}
@@ -330,31 +342,6 @@ impl Step<'_> {
                 self.next.again = resume;
             }
         }
-    }
-
-    /// A hibernation cannot end: it is waited for, or cancelled.
-    fn hibernate(&mut self, resume: bool) {
-        if !resume {
-            self.next.status.message = NO_EXECUTOR.to_owned();
-            return self.set(
-                condition::SANDBOX_PAUSED,
-                Truth::False,
-                reason::PENDING,
-                NO_EXECUTOR,
-            );
-        }
-        match self.input.pod {
-            Seen::Own(pod) if !pod.is_terminating() => {
-                self.remove(condition::SANDBOX_PAUSED);
-                self.enter(SandboxPhase::Running);
-            }
-            _ => self.resume(),
-        }
-    }
-
-    fn hibernates(&self) -> bool {
-        let strategy = self.input.sandbox.spec.pause_strategy.as_ref();
-        strategy.and_then(|strategy| strategy.kind) == Some(PauseStrategyKind::Hibernate)
     }
 
     fn resume(&mut self) {
@@ -373,6 +360,24 @@ impl Step<'_> {
             Seen::Foreign(owner) => self.refuse(owner),
             Seen::Coming(why) => self.wait_for_pod(why),
             Seen::Own(pod) => self.start(pod, SandboxPhase::Resuming),
+        }
+    }
+
+    /// Memory is on the node where it was saved: the condition says which, while the pod does not start there.
+    fn tell_of_node(&mut self) {
+        let annotations = self
+            .input
+            .saved
+            .and_then(|saved| saved.metadata.annotations.as_ref());
+        let node = annotations.and_then(|all| all.get(label::CHECKPOINT_NODE));
+        if let Some(node) = node.filter(|_| !self.next.status.message.is_empty()) {
+            let message = format!(
+                "what was saved is on node {node}, which must be ready and have room for the pod: {}",
+                self.next.status.message
+            );
+            let kind = condition::SANDBOX_RESUMED;
+            self.set(kind, Truth::False, reason::CREATE_POD, &message);
+            self.next.status.message = message;
         }
     }
 

@@ -1,7 +1,7 @@
 //! The pod and the volume claims of a sandbox.
 
 use serde_json::{Map, Value, json};
-use shoal_checkpoint::RUNTIME_PREFIX;
+use shoal_checkpoint::{DAEMON, RUNTIME_CLASS, RUNTIME_PREFIX};
 use shoal_crds::kruise::names::{GROUP, VERSION, label, label_value};
 use shoal_crds::kruise::{RuntimeRef, Sandbox, revision};
 use shoal_crds::parts::Pairs;
@@ -46,6 +46,12 @@ impl Blueprint {
             runtimes: first(&sandbox.spec.runtimes, &template.spec.runtimes),
             revision: revision::of_sandbox(&sandbox.spec)?,
         })
+    }
+
+    /// Whether its pod can be saved.
+    pub(super) fn is_savable(&self) -> bool {
+        let class = self.template.spec.get("runtimeClassName");
+        class.and_then(Value::as_str) == Some(RUNTIME_CLASS)
     }
 
     /// The labels of the pod.
@@ -103,17 +109,22 @@ pub(super) fn volume_claim(sandbox: &Sandbox, template: &VolumeClaimTemplate) ->
     })
 }
 
-/// The pod to create.
+/// The pod to create. `savable` is whether the pod can be saved and restored.
 pub(super) fn manifest(
     sandbox: &Sandbox,
     blueprint: &Blueprint,
     injection: &RuntimeInjection,
+    savable: bool,
 ) -> Result<Value, String> {
     let name = sandbox.metadata.name.as_deref().unwrap_or_default();
     let mut spec = blueprint.template.spec.clone();
     add_volumes(&mut spec, &blueprint.volume_claim_templates, name)?;
     let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-    injection.apply(&mut spec, &blueprint.runtimes, uid)?;
+    let daemon = injection.apply(&mut spec, &blueprint.runtimes, uid, savable)?;
+    let mut annotations = blueprint.annotations();
+    if let Some(container) = daemon {
+        annotations.insert(DAEMON.to_owned(), container);
+    }
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -121,7 +132,7 @@ pub(super) fn manifest(
             "name": name,
             "namespace": sandbox.metadata.namespace,
             "labels": blueprint.labels(name),
-            "annotations": blueprint.annotations(),
+            "annotations": annotations,
             "ownerReferences": [controller_ref(sandbox)],
         },
         "spec": spec,
@@ -168,7 +179,7 @@ mod tests {
     fn a_pod_has_the_metadata_of_its_template_and_of_its_sandbox() {
         let sandbox = sandbox(&json!({"template": template()}));
         let blueprint = Blueprint::inline(&sandbox).unwrap();
-        let pod = manifest(&sandbox, &blueprint, &RuntimeInjection::default()).unwrap();
+        let pod = manifest(&sandbox, &blueprint, &RuntimeInjection::default(), false).unwrap();
         let metadata = &pod["metadata"];
         assert_eq!(metadata["name"], "s");
         assert_eq!(metadata["labels"]["app"], "x");
@@ -194,7 +205,7 @@ mod tests {
         let claim = json!({"metadata": {"name": "data", "labels": {"a": "b"}}, "spec": {"accessModes": ["ReadWriteOnce"]}});
         let sandbox = sandbox(&json!({"template": template(), "volumeClaimTemplates": [claim]}));
         let blueprint = Blueprint::inline(&sandbox).unwrap();
-        let pod = manifest(&sandbox, &blueprint, &RuntimeInjection::default()).unwrap();
+        let pod = manifest(&sandbox, &blueprint, &RuntimeInjection::default(), false).unwrap();
         let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-s"}});
         assert_eq!(pod["spec"]["volumes"], json!([volume]));
         let claim = volume_claim(&sandbox, &blueprint.volume_claim_templates[0]);

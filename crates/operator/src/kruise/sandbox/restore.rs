@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use shoal_checkpoint::{RESTORE_FROM, RUNTIME_CLASS, hints};
-use shoal_crds::kruise::names::{annotation, label};
+use shoal_crds::kruise::names::{annotation, content, label};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase, Sandbox};
 
 use super::pod::Blueprint;
@@ -14,6 +14,10 @@ pub(super) struct Origin {
     id: String,
     node: String,
     source: Source,
+    /// Whether its processes go on.
+    memory: bool,
+    /// Whether the sandbox itself was paused.
+    of_pause: bool,
 }
 
 /// The pod that was saved.
@@ -41,6 +45,11 @@ pub(super) fn is_called(checkpoint: &Checkpoint, name: &str) -> bool {
         || status.is_some_and(|status| status.checkpoint_id == name)
 }
 
+fn has_memory(checkpoint: &Checkpoint) -> bool {
+    let kept = &checkpoint.spec.persistent_contents;
+    kept.is_empty() || kept.iter().any(|one| one == content::MEMORY)
+}
+
 /// What a checkpoint is restored with; otherwise, why it cannot be.
 pub(super) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Origin, String> {
     let checkpoint = checkpoint.ok_or_else(|| format!("checkpoint {name:?} not found"))?;
@@ -61,6 +70,8 @@ pub(super) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Orig
             id: status.checkpoint_id,
             node: node.clone(),
             source,
+            memory: has_memory(checkpoint),
+            of_pause: told(annotation::PAUSED_POD).is_some(),
         }),
         _ => Err(format!(
             "checkpoint {name:?} keeps neither memory nor files"
@@ -100,11 +111,31 @@ pub(super) fn apply(pod: &mut Value, origin: &Origin) -> Result<(), String> {
     if let Some(spec) = spec.as_object_mut() {
         spec.remove("initContainers");
     }
+    if origin.memory {
+        drop_hooks(spec);
+    }
+    if origin.of_pause {
+        // Its checkpoint goes when it runs. It must not begin again, at that point or from the beginning.
+        spec["restartPolicy"] = "Never".into();
+    }
     // The mounts of both pods must be the same, and the token is one.
     spec["automountServiceAccountToken"] = origin.source.service_account_token.into();
     stay_on(spec, &origin.node);
     pod["metadata"]["annotations"][RESTORE_FROM] = origin.id.as_str().into();
     Ok(())
+}
+
+/// Removes the hooks after the start of containers: they ran before the pod was saved.
+fn drop_hooks(spec: &mut Value) {
+    let containers = spec["containers"].as_array_mut().into_iter().flatten();
+    for container in containers {
+        if let Some(lifecycle) = container
+            .get_mut("lifecycle")
+            .and_then(Value::as_object_mut)
+        {
+            lifecycle.remove("postStart");
+        }
+    }
 }
 
 /// Requires a node, beside what the pod requires already.
@@ -185,6 +216,34 @@ mod tests {
             ["nodeSelectorTerms"];
         let node = json!({"key": "metadata.name", "operator": "In", "values": ["n"]});
         assert_eq!(*terms, json!([{"matchFields": [node]}]));
+    }
+
+    #[test]
+    fn what_goes_on_runs_no_hook_again() {
+        let hooked = || {
+            let mut made = pod();
+            made["spec"]["containers"][0]["lifecycle"] =
+                json!({"postStart": {"exec": {}}, "preStop": {}});
+            made
+        };
+        let mut saved = checkpoint("Succeeded", SOURCE);
+        let mut made = hooked();
+        apply(&mut made, &origin("c", Some(&saved)).unwrap()).unwrap();
+        assert_eq!(
+            made["spec"]["containers"][0]["lifecycle"],
+            json!({"preStop": {}})
+        );
+        assert_eq!(made["spec"].get("restartPolicy"), None);
+        saved.spec.persistent_contents = vec!["filesystem".to_owned()];
+        let annotations = saved.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::PAUSED_POD.to_owned(), "p".to_owned());
+        let mut made = hooked();
+        apply(&mut made, &origin("c", Some(&saved)).unwrap()).unwrap();
+        assert_eq!(
+            made["spec"]["containers"][0]["lifecycle"]["postStart"],
+            json!({"exec": {}})
+        );
+        assert_eq!(made["spec"]["restartPolicy"], "Never");
     }
 
     #[test]

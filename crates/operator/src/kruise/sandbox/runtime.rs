@@ -1,16 +1,17 @@
 //! Adds the daemon to a pod whose image does not have it.
 
 use serde_json::{Map, Value, json};
+use shoal_checkpoint::{DAEMON_INIT, DAEMON_PROGRAM};
 use shoal_crds::kruise::RuntimeRef;
 use shoal_crds::kruise::names::runtime::AGENT_RUNTIME;
 use shoal_protocol::pass::{DIGEST_VARIABLE, InitSecret};
 
 /// The volume that holds the daemon, and the init container that puts it there.
 const VOLUME: &str = "shoal-runtime";
-const CONTAINER: &str = "runtime";
+const CONTAINER: &str = DAEMON_INIT;
 /// Where containers see the volume, and the program in it.
 const PLACE: &str = "/shoal-runtime";
-const PROGRAM: &str = "/shoal-runtime/shoal-envd";
+const PROGRAM: &str = DAEMON_PROGRAM;
 
 /// When pods get the daemon, and from which image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,16 +25,18 @@ pub(crate) struct RuntimeInjection {
 }
 
 impl RuntimeInjection {
-    /// Adds the daemon to the specification of a sandbox's pod, if it needs it.
+    /// Adds the daemon to the specification of a sandbox's pod, if it needs it. With `by_runtime`, the runtime starts it,
+    /// in the container whose name is the result.
     pub(super) fn apply(
         &self,
         spec: &mut Map<String, Value>,
         runtimes: &[RuntimeRef],
         sandbox_uid: &str,
-    ) -> Result<(), String> {
+        by_runtime: bool,
+    ) -> Result<Option<String>, String> {
         let asked = runtimes.iter().any(|runtime| runtime.name == AGENT_RUNTIME);
         if !(asked || self.always) || has_own(spec) {
-            return Ok(());
+            return Ok(None);
         }
         if self.image.is_empty() {
             return Err(format!(
@@ -49,7 +52,11 @@ impl RuntimeInjection {
         else {
             return Err("the template has no container".to_owned());
         };
-        start_daemon(first)?;
+        let name = first.get("name").and_then(Value::as_str);
+        let name = name.filter(|_| by_runtime).map(str::to_owned);
+        if !by_runtime {
+            start_daemon(first)?;
+        }
         if let Some(secret) = &self.secret {
             let digest = secret.pass(sandbox_uid).digest();
             set_variable(first, DIGEST_VARIABLE, &digest.to_string())?;
@@ -72,7 +79,8 @@ impl RuntimeInjection {
             },
         });
         push(spec, "initContainers", init)?;
-        push(spec, "volumes", json!({"name": VOLUME, "emptyDir": {}}))
+        push(spec, "volumes", json!({"name": VOLUME, "emptyDir": {}}))?;
+        Ok(name)
     }
 }
 
@@ -192,7 +200,9 @@ mod tests {
 
     fn injected(container: Value) -> Value {
         let mut spec = pod(container);
-        injection(false).apply(&mut spec, &asked(), "uid").unwrap();
+        injection(false)
+            .apply(&mut spec, &asked(), "uid", false)
+            .unwrap();
         spec.into()
     }
 
@@ -237,13 +247,24 @@ mod tests {
         let forged =
             json!([{"name": "A", "value": "b"}, {"name": DIGEST_VARIABLE, "value": "forged"}]);
         let mut spec = pod(json!({"name": "first", "env": forged}));
-        with_secret.apply(&mut spec, &asked(), "uid").unwrap();
+        with_secret
+            .apply(&mut spec, &asked(), "uid", false)
+            .unwrap();
         let digest = secret.pass("uid").digest().to_string();
         assert_eq!(
             spec["containers"][0]["env"],
             json!([{"name": "A", "value": "b"}, {"name": DIGEST_VARIABLE, "value": digest}])
         );
         assert_eq!(spec["containers"][1], json!({"name": "second"}));
+    }
+
+    #[test]
+    fn the_runtime_may_start_the_daemon_in_place_of_a_hook() {
+        let mut spec = pod(json!({"name": "first"}));
+        let started = injection(false).apply(&mut spec, &asked(), "uid", true);
+        assert_eq!(started, Ok(Some("first".to_owned())));
+        assert_eq!(spec["containers"][0].get("lifecycle"), None);
+        assert_eq!(spec["initContainers"][0]["name"], "runtime");
     }
 
     #[test]
@@ -269,7 +290,7 @@ mod tests {
     fn another_hook_is_refused() {
         let mut spec = pod(json!({"lifecycle": {"postStart": {"httpGet": {"port": 1}}}}));
         let refused = injection(false)
-            .apply(&mut spec, &asked(), "uid")
+            .apply(&mut spec, &asked(), "uid", false)
             .unwrap_err();
         assert!(refused.contains("postStart"), "{refused}");
     }
@@ -278,9 +299,11 @@ mod tests {
     fn only_sandboxes_that_ask_get_it_unless_all_do() {
         let untouched = pod(json!({"name": "first"}));
         let mut spec = untouched.clone();
-        injection(false).apply(&mut spec, &[], "uid").unwrap();
+        injection(false)
+            .apply(&mut spec, &[], "uid", false)
+            .unwrap();
         assert_eq!(spec, untouched);
-        injection(true).apply(&mut spec, &[], "uid").unwrap();
+        injection(true).apply(&mut spec, &[], "uid", false).unwrap();
         assert!(spec.contains_key("initContainers"));
     }
 
@@ -291,7 +314,9 @@ mod tests {
         let mounted = pod(json!({"volumeMounts": [{"name": "shoal-runtime", "mountPath": "/x"}]}));
         for untouched in [own, mounted] {
             let mut spec = untouched.clone();
-            injection(true).apply(&mut spec, &asked(), "uid").unwrap();
+            injection(true)
+                .apply(&mut spec, &asked(), "uid", false)
+                .unwrap();
             assert_eq!(spec, untouched);
         }
     }
@@ -300,7 +325,7 @@ mod tests {
     fn without_an_image_the_message_names_the_flag() {
         let mut spec = pod(json!({"name": "first"}));
         let refused = RuntimeInjection::default()
-            .apply(&mut spec, &asked(), "uid")
+            .apply(&mut spec, &asked(), "uid", false)
             .unwrap_err();
         assert!(refused.contains("--runtime-image"), "{refused}");
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::inplace::{self, Change};
-use super::phase::{Action, Input, NO_EXECUTOR, Next, POD_OWNER_MISMATCH, Seen, next};
+use super::phase::{Action, Input, Next, POD_OWNER_MISMATCH, Seen, next};
 use super::*;
 
 const NOW: &str = "2026-01-02T03:04:05Z";
@@ -37,7 +37,7 @@ fn condition(kind: &str, status: &str, reason: &str) -> Value {
 /// The pod that a sandbox has, with changes.
 fn pod(of: &Sandbox, change: impl FnOnce(&mut Value)) -> Pod {
     let blueprint = Blueprint::inline(of).unwrap();
-    let mut pod = pod::manifest(of, &blueprint, &RuntimeInjection::default()).unwrap();
+    let mut pod = pod::manifest(of, &blueprint, &RuntimeInjection::default(), false).unwrap();
     pod["spec"]["nodeName"] = "node".into();
     pod["metadata"]["uid"] = "p".into();
     pod["status"] = json!({
@@ -57,6 +57,7 @@ fn step(sandbox: &Sandbox, pod: Seen<'_>) -> Next {
         sandbox,
         blueprint: &Blueprint::inline(sandbox).unwrap(),
         pod,
+        saved: None,
         resizes: true,
         now: NOW.parse().unwrap(),
     })
@@ -216,24 +217,6 @@ fn a_resume_waits_for_the_end_of_the_pause() {
     let next = step(&resumed, Seen::Absent);
     assert_eq!(found(&next, "SandboxPaused").0, "True");
     assert!(next.again);
-}
-
-#[test]
-fn a_hibernation_keeps_the_pod_and_can_be_cancelled() {
-    let hibernate = json!({"paused": true, "pauseStrategy": {"type": "Hibernate"}});
-    let pausing = sandbox(hibernate, paused("False"));
-    let own = pod(&pausing, |_| {});
-    let next = step(&pausing, Seen::Own(&own));
-    assert_eq!(next.action, Action::Nothing);
-    assert_eq!(
-        found(&next, "SandboxPaused"),
-        ("False", "Pending", NO_EXECUTOR)
-    );
-    let cancelled = json!({"pauseStrategy": {"type": "Hibernate"}});
-    let cancelled = sandbox(cancelled, paused("False"));
-    let next = step(&cancelled, Seen::Own(&own));
-    assert_eq!(next.status.phase, Some(SandboxPhase::Running));
-    assert!(conditions::find(&next.status.conditions, "SandboxPaused").is_none());
 }
 
 /// A sandbox whose template has changed since its pod was created.

@@ -97,6 +97,7 @@ mod tests {
             sandbox,
             blueprint: &Blueprint::inline(sandbox).unwrap(),
             pod,
+            saved: None,
             resizes: true,
             now: "2026-01-02T03:04:05Z".parse().unwrap(),
         })

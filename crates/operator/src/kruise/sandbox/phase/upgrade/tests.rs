@@ -41,7 +41,7 @@ fn at(step: &str) -> Value {
 fn pod_with(image: &str) -> Pod {
     let of = sandbox(&json!({"spec": {"template": template(image)}}));
     let blueprint = Blueprint::inline(&of).unwrap();
-    let mut pod = pod::manifest(&of, &blueprint, &RuntimeInjection::default()).unwrap();
+    let mut pod = pod::manifest(&of, &blueprint, &RuntimeInjection::default(), false).unwrap();
     pod["status"] = json!({
         "phase": "Running", "podIP": "10.0.0.1",
         "conditions": [{"type": "Ready", "status": "True"}],
@@ -64,6 +64,7 @@ fn step(sandbox: &Sandbox, pod: Seen<'_>) -> Next {
         sandbox,
         blueprint: &Blueprint::inline(sandbox).unwrap(),
         pod,
+        saved: None,
         resizes: true,
         now: NOW.parse().unwrap(),
     })

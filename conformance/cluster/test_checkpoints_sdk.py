@@ -1,0 +1,318 @@
+"""The released E2B SDK against a cluster whose node saves pods: snapshots, clones, forks and pauses with memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from types import SimpleNamespace
+
+import pytest
+from e2b import Sandbox
+from e2b.exceptions import SandboxException
+
+from ..installation import wait_until
+from ..interpreter import test_clone_tutorial as tutorial
+from ..shared import WORK
+from . import sdk_cases
+from .images import RUNTIME
+from .operator import Operator
+from .serving import Replica, first_key
+from .test_checkpoints_node import COUNT, agent_of, everything_in_the_store, told
+from .test_install import imported  # noqa: F401
+from .test_kruise_checkpoint import CHECKPOINTS
+from .test_kruise_sandbox import KIND
+from .test_sdk import available, sandbox_set
+
+VALUES = ("--set", "node.enabled=true,node.storeSize=700Mi,node.namespaceShare=50,definitions.install=false")
+KEPT = ["memory", "filesystem"]
+
+
+@pytest.fixture(scope="module")
+def operator(real_cluster):
+    operator = Operator(real_cluster)
+    operator.install()
+    operator.start("--runtime-image", RUNTIME)
+    yield operator
+    operator.clear()
+    operator.stop()
+
+
+@pytest.fixture(scope="module")
+def node(operator, imported, real_cluster):  # noqa: F811
+    yield from agent_of(real_cluster, *VALUES)
+
+
+@pytest.fixture(scope="module")
+def api(node, real_cluster):
+    """A replica, and how the SDK reaches it."""
+    replica = Replica(real_cluster, "replica-1")
+    replica.start()
+    yield {"api_key": first_key(real_cluster), "api_url": replica.url, "sandbox_url": replica.url}
+    replica.kill()
+
+
+def pool(cluster, name: str, kept: list[str], **pod) -> str:
+    made = sandbox_set(name, 1, runtimeClassName="shoal", dnsPolicy="Default", **pod)
+    made["spec"]["persistentContents"] = kept
+    cluster.apply(made)
+    wait_until(lambda: available(cluster, name) >= 1, 150, f"a member of {name}")
+    return name
+
+
+@pytest.fixture(scope="module")
+def template(api, real_cluster):
+    return pool(real_cluster, "kept", KEPT)
+
+
+@pytest.fixture
+def source(template, api):
+    """A sandbox in which a command counts, and has written files."""
+    sandbox = Sandbox.create(template, timeout=900, envs={"COLOUR": "blue"}, metadata={"purpose": "test"}, **api)
+    sandbox.commands.run(COUNT, background=True, timeout=0)
+    sandbox.files.write("/root/kept", "hello")
+    wait_until(lambda: counted(sandbox), 60, "it counts")
+    yield sandbox
+    sandbox.kill()
+
+
+def counted(sandbox: Sandbox) -> list[str]:
+    """The number that the command of a sandbox has drawn, and how far it has counted."""
+    return sandbox.commands.run("cat /data/count 2>/dev/null || true").stdout.split()
+
+
+def goes_on(sandbox: Sandbox, before: list[str]) -> None:
+    """It counts on with its own number: no process has begun again."""
+    here = counted(sandbox)
+    assert here[0] == before[0] and int(here[1]) >= int(before[1])
+    wait_until(lambda: int(counted(sandbox)[1]) > int(here[1]), 60, "it counts on")
+
+
+def resource(sandbox: Sandbox) -> str:
+    """The name of the custom resource."""
+    return sandbox.get_info().metadata["e2b.agents.kruise.io/sandbox-resource"].split("/")[1]
+
+
+def saves(cluster) -> list[dict]:
+    """The checkpoints that have not failed. Those that have stay, and say why."""
+    return [one for one in cluster.get(CHECKPOINTS)["items"] if one.get("status", {}).get("phase") != "Failed"]
+
+
+def settings(cluster, name: str) -> dict:
+    """What the daemon of a sandbox was told."""
+    return json.loads(cluster.get(KIND, name)["metadata"]["annotations"]["agents.kruise.io/init-runtime-request"])
+
+
+def test_a_snapshot_keeps_memory_and_clones_go_on_as_themselves(source, api, node, real_cluster):
+    before = counted(source)
+    snapshot = source.create_snapshot()
+    found = {one["metadata"]["name"]: one for one in real_cluster.get(CHECKPOINTS)["items"]}
+    [made] = [one for one in found.values() if one["status"].get("checkpointId") == snapshot.snapshot_id]
+    assert made["spec"]["persistentContents"] == KEPT and made["metadata"]["labels"]["agents.kruise.io/owner"]
+    kept = real_cluster.get("sandboxtemplates.agents.kruise.io", made["metadata"]["name"])
+    assert kept["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    assert [one.snapshot_id for one in source.list_snapshots().next_items()] == [snapshot.snapshot_id]
+    clone = Sandbox.create(snapshot.snapshot_id, timeout=600, envs={"SIZE": "small"}, **api)
+    goes_on(clone, before)
+    goes_on(source, before)
+    assert clone.files.read("/root/kept") == "hello"
+    assert clone.get_info().template_id == snapshot.snapshot_id
+    # Each has an id, a host name, variables and a token of its own.
+    said = clone.commands.run("echo $E2B_SANDBOX_ID $COLOUR $SIZE; hostname").stdout.split()
+    assert said == [clone.sandbox_id, "blue", "small", resource(clone)]
+    assert source.commands.run("echo $E2B_SANDBOX_ID").stdout.strip() == source.sandbox_id
+    tokens = [settings(real_cluster, resource(one))["accessToken"] for one in (source, clone)]
+    assert tokens[0] != tokens[1]
+    with pytest.raises(SandboxException):
+        files_with(clone, tokens[0], api)
+    assert files_with(clone, tokens[1], api) == "hello"
+    now = float(clone.commands.run("date +%s").stdout)
+    assert abs(now - time.time()) < 60
+    clone.kill()
+    # Its files go with it, and nothing starts from it any more.
+    assert Sandbox.delete_snapshot(snapshot.snapshot_id, **api)
+    with pytest.raises(SandboxException, match="not found"):
+        Sandbox.create(snapshot.snapshot_id, **api)
+    key = snapshot.snapshot_id.split("-")[0]
+    wait_until(lambda: key not in everything_in_the_store(node), 90, "its files are gone")
+    wait_until(lambda: made["metadata"]["name"] not in json.dumps(real_cluster.get("sandboxtemplates.agents.kruise.io")), 90, "no template")
+
+
+def files_with(sandbox: Sandbox, token: str, api: dict) -> str:
+    """A file of a sandbox, as a client with this token reads it."""
+    headers = {"X-Access-Token": token, "E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983"}
+    asked = urllib.request.Request(f"{api['sandbox_url']}/files?path=/root/kept&username=root", headers=headers)
+    try:
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        assert refused.code == 401, refused.code
+        raise SandboxException("401") from None
+
+
+def test_the_headers_say_what_a_snapshot_keeps_and_for_how_long(source, api, real_cluster):
+    before = counted(source)
+    headers = {
+        "x-e2b-kruise-snapshot-keep-running": "true", "x-e2b-kruise-snapshot-ttl": "30m",
+        "x-e2b-kruise-snapshot-persistent-contents": "filesystem", "x-e2b-kruise-snapshot-wait-success-seconds": "60",
+    }
+    snapshot = source.create_snapshot(headers=headers)
+    [made] = [one for one in real_cluster.get(CHECKPOINTS)["items"] if one["status"].get("checkpointId") == snapshot.snapshot_id]
+    assert made["spec"]["persistentContents"] == ["filesystem"] and made["spec"]["ttlAfterFinished"] == "1800s"
+    goes_on(source, before)
+    clone = Sandbox.create(snapshot.snapshot_id, timeout=600, **api)
+    assert clone.files.read("/root/kept") == "hello"
+    # The files are as they were, and nothing counts.
+    assert counted(clone)[0] == before[0]
+    assert clone.commands.run("ps | grep -c '[d]ata/next' || true").stdout.strip() == "0"
+    clone.kill()
+    Sandbox.delete_snapshot(snapshot.snapshot_id, **api)
+    with pytest.raises(SandboxException, match="Never or OnFailure"):
+        source.create_snapshot(headers={"x-e2b-kruise-snapshot-keep-running": "false"})
+    goes_on(source, before)
+
+
+def test_forks_go_on_with_the_memory_of_their_source(source, api, node, real_cluster):
+    before = counted(source)
+    forks = source.fork(count=2, timeout=300)
+    assert all(isinstance(one, Sandbox) for one in forks), forks
+    for fork in forks:
+        goes_on(fork, before)
+        assert fork.get_info().metadata["purpose"] == "test"
+        assert fork.commands.run("echo $E2B_SANDBOX_ID").stdout.strip() == fork.sandbox_id
+    goes_on(source, before)
+    # The copy is nobody's snapshot, and goes when the forks run.
+    assert source.list_snapshots().next_items() == []
+    wait_until(lambda: not saves(real_cluster), 90, "the copy is gone")
+    for fork in forks:
+        fork.kill()
+
+
+def test_a_pause_keeps_memory_and_a_connect_goes_on(source, api, node, real_cluster):
+    before = counted(source)
+    name = resource(source)
+    for _ in range(2):
+        source.pause()
+        paused = real_cluster.get(KIND, name)
+        [condition] = [one for one in paused["status"]["conditions"] if one["type"] == "SandboxPaused"]
+        assert (condition["status"], condition["reason"]) == ("True", "SnapshotPauseSucceed")
+        assert not real_cluster.get("pods", fields=f"metadata.name={name}")["items"]
+        connected = Sandbox.connect(source.sandbox_id, timeout=600, **api)
+        goes_on(connected, before)
+        before = counted(connected)
+        assert connected.files.read("/root/kept") == "hello"
+        # What was saved goes when the sandbox runs.
+        wait_until(lambda: not saves(real_cluster), 90, "no checkpoint")
+    # A snapshot of what was resumed.
+    snapshot = source.create_snapshot()
+    clone = Sandbox.create(snapshot.snapshot_id, timeout=600, **api)
+    goes_on(clone, before)
+    clone.kill()
+    Sandbox.delete_snapshot(snapshot.snapshot_id, **api)
+
+
+def test_a_timeout_pauses_with_memory_and_traffic_resumes(template, api, node, real_cluster):
+    lifecycle = {"on_timeout": "pause", "auto_resume": True}
+    sandbox = Sandbox.create(template, timeout=900, lifecycle=lifecycle, **api)
+    sandbox.commands.run(COUNT, background=True, timeout=0)
+    wait_until(lambda: counted(sandbox), 60, "it counts")
+    before, name = counted(sandbox), resource(sandbox)
+    sandbox.set_timeout(1)
+
+    def is_paused():
+        conditions = real_cluster.get(KIND, name)["status"]["conditions"]
+        return any(one["type"] == "SandboxPaused" and one["status"] == "True" for one in conditions)
+
+    try:
+        wait_until(is_paused, 120, "it is paused")
+    except AssertionError as mistake:
+        raise AssertionError(f"{mistake}\n{told(real_cluster, name)}") from None
+    # A request to the daemon, with the sandbox's token.
+    goes_on(sandbox, before)
+    sandbox.kill()
+    wait_until(lambda: not saves(real_cluster), 90, "no checkpoint")
+
+
+def test_a_pause_that_fails_leaves_the_sandbox_running(api, node, real_cluster):
+    """Its memory is larger than its namespace's share of the node's room."""
+    large = sandbox_set("large", 0, runtimeClassName="shoal", dnsPolicy="Default")
+    large["spec"]["persistentContents"] = KEPT
+    [container] = large["spec"]["template"]["spec"]["containers"]
+    container["resources"]["limits"]["memory"] = "1Gi"
+    real_cluster.apply(large)
+    sandbox = Sandbox.create("large", timeout=900, **api)
+    sandbox.commands.run(COUNT, background=True, timeout=0)
+    sandbox.commands.run("dd if=/dev/urandom of=/dev/shm/big bs=1M count=380 2>/dev/null", timeout=120)
+    before, name = counted(sandbox), resource(sandbox)
+    end = sandbox.get_info().end_at
+    with pytest.raises(SandboxException, match="may take"):
+        sandbox.pause()
+    goes_on(sandbox, before)
+    # It has the time that it had.
+    wait_until(lambda: sandbox.get_info().end_at == end, 30, "its end")
+    assert not real_cluster.get(KIND, name)["spec"].get("paused")
+    with pytest.raises(SandboxException, match="may take"):
+        sandbox.create_snapshot()
+    goes_on(sandbox, before)
+    sandbox.kill()
+    real_cluster.kubectl("delete", CHECKPOINTS, "--all", "--timeout=120s", timeout=130)
+
+
+def test_a_pool_whose_pods_cannot_be_saved_says_so(api, node, real_cluster):
+    made = sandbox_set("plain", 0)
+    made["spec"]["persistentContents"] = KEPT
+    real_cluster.apply(made)
+    sandbox = Sandbox.create("plain", timeout=600, **api)
+    for refused in (sandbox.create_snapshot, lambda: sandbox.fork(count=1), lambda: sandbox.pause(mode="full")):
+        with pytest.raises(SandboxException, match="runtimeClassName: shoal"):
+            refused()
+    # Its volumes are kept, as before.
+    sandbox.pause()
+    assert Sandbox.connect(sandbox.sandbox_id, timeout=600, **api).commands.run("echo here").stdout == "here\n"
+    sandbox.kill()
+    real_cluster.kubectl("delete", CHECKPOINTS, "--all", "--timeout=120s", timeout=130)
+
+
+@pytest.fixture(scope="module")
+def interpreters(api, node, real_cluster):
+    """The two pools of the tutorial: pods with this machine's Python, and Jupyter's kernel for it."""
+    place = WORK / "jupyter"
+    if not (place / "interpreter.json").exists():
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", place / "site", "ipykernel"]
+        subprocess.run(install, check=True, timeout=300)
+        kernel = place / "kernels" / "python3"
+        kernel.mkdir(parents=True)
+        started = ["/usr/bin/python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        spec = {"argv": started, "display_name": "Python", "language": "python", "env": {"PYTHONPATH": "/etc/shoal/site"}}
+        (kernel / "kernel.json").write_text(json.dumps(spec))
+        (place / "interpreter.json").write_text(json.dumps({"kernels": ["/etc/shoal/kernels"], "cwd": "/"}))
+    for name, kept in (("code-interpreter-mem", KEPT), ("code-interpreter-no-mem", ["filesystem"])):
+        made = sdk_cases.pool(name, "runsc")
+        made["spec"]["persistentContents"] = kept
+        made["spec"]["replicas"] = 1
+        spec = made["spec"]["template"]["spec"]
+        spec |= {"runtimeClassName": "shoal", "dnsPolicy": "Default"}
+        spec["volumes"].append({"name": "jupyter", "hostPath": {"path": str(place)}})
+        [container] = spec["containers"]
+        container["volumeMounts"].append({"name": "jupyter", "mountPath": "/etc/shoal", "readOnly": True})
+        real_cluster.apply(made)
+        wait_until(lambda name=name: available(real_cluster, name) >= 1, 150, f"a member of {name}")
+    yield
+    for name in ("code-interpreter-mem", "code-interpreter-no-mem"):
+        real_cluster.kubectl("delete", "sandboxsets.agents.kruise.io", name, "--timeout=120s", timeout=130)
+
+
+@pytest.mark.timeout(800)
+def test_the_tutorials_scripts_run(interpreters, api, real_cluster, monkeypatch):
+    """Alibaba Cloud ACS, "Clone an Agent Sandbox with Checkpoint": with its own names of templates."""
+    create = tutorial.CREATE.replace('"code-interpreter-v1"', '"code-interpreter-mem"', 1)
+    monkeypatch.setattr(tutorial, "CREATE", create.replace('"code-interpreter-v1"', '"code-interpreter-no-mem"', 1))
+    server = SimpleNamespace(key=api["api_key"], url=api["api_url"])
+    tutorial.test_the_tutorials_scripts_run(server)
+    assert {one["spec"]["persistentContents"][0] for one in real_cluster.get(CHECKPOINTS)["items"]} == {"memory", "filesystem"}
+    for one in real_cluster.get(KIND)["items"]:
+        real_cluster.kubectl("delete", KIND, one["metadata"]["name"], "--wait=false")
+    real_cluster.kubectl("delete", CHECKPOINTS, "--all", "--timeout=120s", timeout=130)

@@ -1,0 +1,173 @@
+//! Pauses that save the pod: a checkpoint keeps its memory and files, or its files alone.
+//!
+//! The checkpoint is complete before the pod ends. One that fails leaves the pod running, and is tried again.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use shoal_crds::kruise::names::{annotation, condition, reason};
+use shoal_crds::kruise::{Checkpoint, CheckpointPhase, SandboxPhase};
+
+use super::{Action, Seen, Step};
+use crate::conditions::Truth;
+use crate::kruise::Pod;
+use crate::kruise::sandbox::saved;
+
+/// When a failed save is tried again.
+const AGAIN: SignedDuration = SignedDuration::from_mins(1);
+
+const NOTHING: &[&str] = &[];
+
+/// The reason of the event about a pause that failed.
+const FAILED: &str = "SandboxPauseFailed";
+
+/// Only the operator's own pods are saved.
+const KEPT: &str = "the pod of a ReplicaSet is not saved by a pause; it keeps running. Use the pause strategy Stop";
+
+impl<'a> Step<'a> {
+    fn own_pod(&self) -> Option<&'a Pod> {
+        match self.input.pod {
+            Seen::Own(pod) if !pod.is_terminating() => Some(pod),
+            _ => None,
+        }
+    }
+}
+
+impl Step<'_> {
+    /// What the pause saves, if it saves something.
+    pub(super) fn saved_by_pause(&self) -> Option<&'static [&'static str]> {
+        let savable = self.input.blueprint.is_savable() && !self.input.sandbox.is_kept();
+        let saved = self.input.sandbox.saved_by_pause(savable);
+        // One that has begun is completed, whatever the sandbox says meanwhile.
+        saved.or_else(|| self.input.saved.map(|_| NOTHING))
+    }
+
+    /// One step of a pause that saves these contents.
+    pub(super) fn hibernate(&mut self, contents: &'static [&'static str]) {
+        let resume = !self.input.sandbox.spec.paused;
+        if self.input.sandbox.is_kept() {
+            return self.refuse_kept(resume);
+        }
+        match self.input.saved {
+            None => self.begin_save(contents, resume),
+            Some(saved) => match saved::phase(saved) {
+                CheckpointPhase::Failed => self.save_failed(saved, resume),
+                CheckpointPhase::Succeeded => self.end_paused_pod(saved, resume),
+                _ => self.await_save(saved, resume),
+            },
+        }
+    }
+
+    fn begin_save(&mut self, contents: &'static [&'static str], resume: bool) {
+        let Some(pod) = self.own_pod() else {
+            return self.lost_before_save();
+        };
+        if resume {
+            return self.run_on();
+        }
+        if matches!(pod.status.phase.as_str(), "Succeeded" | "Failed") {
+            return self.finish(pod);
+        }
+        if !pod.is_ready() {
+            let waits = "the pod is saved when it is ready";
+            return self.not_paused(reason::PENDING, waits);
+        }
+        self.not_paused(reason::CHECKPOINT_CREATING, "the pod is being saved");
+        self.next.action = Action::Save(contents);
+    }
+
+    /// The pod runs until its checkpoint is complete.
+    fn await_save(&mut self, saved: &Checkpoint, resume: bool) {
+        let waits = saved.status.as_ref().map(|status| status.message.as_str());
+        let name = saved::name(Some(saved));
+        let message = match waits.filter(|waits| !waits.is_empty()) {
+            Some(waits) => format!("checkpoint {name}: {waits}"),
+            None => format!("checkpoint {name} is being made"),
+        };
+        self.not_paused(reason::CHECKPOINT_CREATING, &message);
+        let deleted = saved.metadata.deletion_timestamp.is_some();
+        let annotations = saved.metadata.annotations.as_ref();
+        let ending = annotations.is_some_and(|all| all.contains_key(annotation::CHECKPOINT_ENDING));
+        if ending && self.own_pod().is_some() {
+            // The agent ends the pod once the kubelet starts none of its containers again.
+            self.next.action = Action::DeletePod;
+        } else if resume && saved::phase(saved) == CheckpointPhase::Pending && !deleted {
+            self.next.action = Action::ForgetSave;
+        }
+    }
+
+    /// The checkpoint is complete: the pod goes, if it has not ended.
+    fn end_paused_pod(&mut self, saved: &Checkpoint, resume: bool) {
+        match self.input.pod {
+            Seen::Own(pod) if pod.is_terminating() => {}
+            Seen::Own(_) | Seen::Coming(_) => {
+                self.not_paused(reason::CHECKPOINT_SUCCEEDED, "the pod is being deleted");
+                self.next.action = Action::DeletePod;
+            }
+            Seen::Absent | Seen::Foreign(_) => {
+                self.forget_pod();
+                self.next.status.message.clear();
+                let message = format!("saved by checkpoint {}", saved::name(Some(saved)));
+                self.set(
+                    condition::SANDBOX_PAUSED,
+                    Truth::True,
+                    reason::SNAPSHOT_PAUSE_SUCCEED,
+                    &message,
+                );
+                self.next.again = resume;
+            }
+        }
+    }
+
+    /// The pod runs on. After a while it is saved again.
+    fn save_failed(&mut self, saved: &Checkpoint, resume: bool) {
+        if self.own_pod().is_none() {
+            return self.lost_before_save();
+        }
+        if resume {
+            self.next.action = Action::ForgetSave;
+            return self.run_on();
+        }
+        let status = saved.status.clone().unwrap_or_default();
+        let message = format!("{}; the pod keeps running", status.message);
+        if self.input.sandbox.pause_failure() != Some(message.as_str()) {
+            self.next.event = Some((true, FAILED, message.clone()));
+        }
+        self.not_paused(reason::CHECKPOINT_FAILED, &message);
+        let failed = status.completion_time.map_or(self.input.now, |at| at.0);
+        let left = AGAIN - self.input.now.duration_since(failed);
+        match Duration::try_from(left) {
+            Ok(left) if !left.is_zero() => self.next.wait = Some(left),
+            _ => self.next.action = Action::ForgetSave,
+        }
+    }
+
+    /// The pause is cancelled: nothing has happened to the pod.
+    fn run_on(&mut self) {
+        self.remove(condition::SANDBOX_PAUSED);
+        self.enter(SandboxPhase::Running);
+    }
+
+    fn lost_before_save(&mut self) {
+        let message = "its pod ended before it was saved";
+        self.set(condition::READY, Truth::False, reason::POD_READY, message);
+        self.enter(SandboxPhase::Failed);
+        self.next.status.message = message.to_owned();
+        self.next.again = false;
+    }
+
+    fn refuse_kept(&mut self, resume: bool) {
+        if resume {
+            return self.run_on();
+        }
+        self.not_paused(reason::CHECKPOINT_FAILED, KEPT);
+    }
+
+    fn not_paused(&mut self, reason: &str, message: &str) {
+        self.next.status.message = message.to_owned();
+        self.set(condition::SANDBOX_PAUSED, Truth::False, reason, message);
+    }
+}
+
+#[cfg(test)]
+mod tests;
