@@ -9,6 +9,7 @@
 mod filter;
 mod limits;
 mod network;
+mod parking;
 mod read;
 mod runtime;
 mod settings;
@@ -21,6 +22,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use shoal_core::auth::TeamSlug;
+use shoal_core::parking::ParkingRules;
 use shoal_core::resources::Mib;
 use shoal_node::DiskConfig;
 
@@ -108,6 +110,8 @@ pub(crate) struct Config {
     pub(crate) templates: TemplatesConfig,
     pub(crate) runtime: RuntimeSettings,
     pub(crate) network: NetworkSettings,
+    /// None to park no sandbox.
+    pub(crate) parking: Option<ParkingRules>,
     pub(crate) disk: DiskConfig,
     pub(crate) export_key: Option<PathBuf>,
     /// None to write no audit log.
@@ -141,6 +145,7 @@ impl Config {
         let templates = templates::read(reader);
         let runtime = runtime::read(reader);
         let network = network::read(reader);
+        let parking = parking::read(reader);
         let disk = read_disk(reader);
         let export_key = reader.optional("snapshots.export_key", "an absolute path", |text| {
             // A relative path would depend on where the daemon was started.
@@ -159,6 +164,7 @@ impl Config {
             templates: templates?,
             runtime: runtime?,
             network: network?,
+            parking: parking?,
             disk: disk?,
             export_key: export_key?,
             audit: audit?,
