@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use shoal_core::auth::SandboxPermit;
+use shoal_core::id::SandboxId;
 use shoal_core::ports::inside::SandboxClient;
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::routes::{Lookup, NotResumed, Route, RouteTable};

@@ -48,11 +48,11 @@ impl Fixture {
         self.engine.authorize(&self.me, id).unwrap().1
     }
 
-    fn kind(&self, id: &SandboxId) -> StateKind {
+    fn state_now(&self, id: &SandboxId) -> StateKind {
         self.seen(id).state.kind()
     }
 
-    async fn made(&self, request: SandboxRequest) -> SandboxId {
+    async fn start_one(&self, request: SandboxRequest) -> SandboxId {
         let made = self.engine.create(&self.me, request, None).await;
         made.unwrap().record.id.clone()
     }
@@ -62,7 +62,7 @@ impl Fixture {
         let before = self.driver.reads();
         self.clock.advance(seconds(LOOK));
         until("looked", || {
-            self.driver.reads() > before || self.kind(id) != StateKind::Running
+            self.driver.reads() > before || self.state_now(id) != StateKind::Running
         })
         .await;
     }
@@ -76,10 +76,10 @@ impl Fixture {
     /// Waits until an idle sandbox is parked.
     async fn parked(&self, id: &SandboxId) {
         for _ in 0..100 {
-            match self.kind(id) {
+            match self.state_now(id) {
                 StateKind::Parked => return,
                 StateKind::Running => self.look(id).await,
-                _ => until("settled", || self.kind(id) != StateKind::Parking).await,
+                _ => until("settled", || self.state_now(id) != StateKind::Parking).await,
             }
         }
         panic!("it was not parked");
@@ -95,11 +95,11 @@ impl Fixture {
 #[tokio::test]
 async fn an_idle_sandbox_is_parked_after_its_time_and_shows_as_running() {
     let fixture = parking().await;
-    let id = fixture.made(long()).await;
+    let id = fixture.start_one(long()).await;
     let before = fixture.seen(&id);
     let mut events = fixture.engine.subscribe();
     fixture.pass(&id, AFTER - LOOK).await;
-    assert_eq!(fixture.kind(&id), StateKind::Running, "too early");
+    assert_eq!(fixture.state_now(&id), StateKind::Running, "too early");
     fixture.parked(&id).await;
     assert_eq!(events.recv().await.unwrap().kind, EventKind::Parked);
     let record = fixture.seen(&id);
@@ -120,7 +120,7 @@ async fn an_idle_sandbox_is_parked_after_its_time_and_shows_as_running() {
 #[tokio::test]
 async fn every_use_wakes_a_parked_sandbox_and_its_life_goes_on() {
     let fixture = parking().await;
-    let id = fixture.made(long()).await;
+    let id = fixture.start_one(long()).await;
     let before = fixture.seen(&id);
     let (engine, me) = (&fixture.engine, &fixture.me);
     for access in [
@@ -176,7 +176,7 @@ async fn every_use_wakes_a_parked_sandbox_and_its_life_goes_on() {
 #[tokio::test]
 async fn what_needs_no_program_inside_does_not_wake_it() {
     let fixture = parking().await;
-    let id = fixture.made(long()).await;
+    let id = fixture.start_one(long()).await;
     fixture.parked(&id).await;
     let engine = &fixture.engine;
     let (permit, _) = engine.authorize(&fixture.me, &id).unwrap();
@@ -195,7 +195,7 @@ async fn what_needs_no_program_inside_does_not_wake_it() {
     let resumed = engine.resume(&permit, seconds(9), true).await.unwrap_err();
     let text = "cannot resume a sandbox that is running";
     assert_eq!(resumed.to_string(), text);
-    assert_eq!(fixture.kind(&id), StateKind::Parked);
+    assert_eq!(fixture.state_now(&id), StateKind::Parked);
     assert_eq!(fixture.driver.starts().passed(), starts);
     engine.routes().wake(&id).await.unwrap();
     assert_eq!(
@@ -208,7 +208,7 @@ async fn what_needs_no_program_inside_does_not_wake_it() {
 #[tokio::test]
 async fn a_sandbox_that_is_used_or_works_is_not_parked() {
     let fixture = parking().await;
-    let id = fixture.made(long()).await;
+    let id = fixture.start_one(long()).await;
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
     let client = fixture.engine.open_client(&permit, None).await.unwrap();
     // Nobody looks at it while a client is connected.
@@ -216,7 +216,7 @@ async fn a_sandbox_that_is_used_or_works_is_not_parked() {
     drop(client);
     let stays = async |why: &str| {
         fixture.pass(&id, AFTER + 6 * LOOK).await;
-        assert_eq!(fixture.kind(&id), StateKind::Running, "{why}");
+        assert_eq!(fixture.state_now(&id), StateKind::Running, "{why}");
     };
     *fixture.guest.activity.lock() = Activity {
         commands: vec![vec!["sleep".to_owned(), "1000".to_owned()]],
@@ -240,7 +240,7 @@ async fn a_sandbox_that_is_used_or_works_is_not_parked() {
         fixture.driver.set_usage(&id, usage);
         fixture.look(&id).await;
     }
-    assert_eq!(fixture.kind(&id), StateKind::Running, "it computes");
+    assert_eq!(fixture.state_now(&id), StateKind::Running, "it computes");
     fixture.driver.set_room(1 << 20);
     usage.memory_bytes = 1;
     fixture.driver.set_usage(&id, usage);
@@ -252,7 +252,7 @@ async fn a_sandbox_that_is_used_or_works_is_not_parked() {
 #[tokio::test]
 async fn a_request_that_comes_meanwhile_wakes_it_and_one_under_way_keeps_it() {
     let fixture = parking().await;
-    let id = fixture.made(long()).await;
+    let id = fixture.start_one(long()).await;
     let routes = fixture.engine.routes();
     let Lookup::Running(route) = routes.lookup(&id) else {
         panic!("it runs");
@@ -262,7 +262,7 @@ async fn a_request_that_comes_meanwhile_wakes_it_and_one_under_way_keeps_it() {
     drop(visit);
     fixture.driver.saves().shut();
     for _ in 0..AFTER / LOOK + 6 {
-        if fixture.kind(&id) == StateKind::Running {
+        if fixture.state_now(&id) == StateKind::Running {
             fixture.look(&id).await;
         }
     }
@@ -277,13 +277,13 @@ async fn a_request_that_comes_meanwhile_wakes_it_and_one_under_way_keeps_it() {
     }
     assert!(runs.iter().all(|run| *run == runs[0]), "one run for all");
     assert!(routes.visit(&route).is_none(), "that route is an old one");
-    assert_eq!(fixture.kind(&id), StateKind::Running);
+    assert_eq!(fixture.state_now(&id), StateKind::Running);
 }
 
 #[tokio::test]
 async fn a_park_that_fails_leaves_it_running_and_a_wake_that_fails_leaves_it_parked() {
     let fixture = parking().await;
-    let id = fixture.made(long()).await;
+    let id = fixture.start_one(long()).await;
     fixture.refuses(|refuses| refuses.save = true);
     let saves = fixture.driver.saves().passed();
     for _ in 0..100 {
@@ -292,7 +292,7 @@ async fn a_park_that_fails_leaves_it_running_and_a_wake_that_fails_leaves_it_par
         }
     }
     until("runs on", || {
-        fixture.kind(&id) == StateKind::Running && !*fixture.guest.frozen.lock()
+        fixture.state_now(&id) == StateKind::Running && !*fixture.guest.frozen.lock()
     })
     .await;
     assert_eq!(fixture.driver.saves().passed(), saves + 1);
@@ -308,10 +308,10 @@ async fn a_park_that_fails_leaves_it_running_and_a_wake_that_fails_leaves_it_par
     let connected = fixture.engine.connect(&permit, seconds(9), true).await;
     let error = connected.unwrap_err();
     assert!(matches!(error, SandboxError::NotWoken(_)), "{error}");
-    assert_eq!(fixture.kind(&id), StateKind::Parked);
+    assert_eq!(fixture.state_now(&id), StateKind::Parked);
     fixture.refuses(|_| {});
     routes.wake(&id).await.unwrap();
-    assert_eq!(fixture.kind(&id), StateKind::Running);
+    assert_eq!(fixture.state_now(&id), StateKind::Running);
 }
 
 #[tokio::test]
@@ -329,7 +329,7 @@ async fn the_deadline_of_a_parked_sandbox_goes_on() {
             timeout: seconds(3600),
             ..new("base")
         };
-        ids.push(fixture.made(request).await);
+        ids.push(fixture.start_one(request).await);
     }
     for id in &ids {
         fixture.parked(id).await;
@@ -337,8 +337,8 @@ async fn the_deadline_of_a_parked_sandbox_goes_on() {
     let starts = fixture.driver.starts().passed();
     fixture.clock.advance(seconds(3600));
     fixture.ended(&ids[0]).await;
-    until("paused", || fixture.kind(&ids[1]) == StateKind::Paused).await;
-    until("paused", || fixture.kind(&ids[2]) == StateKind::Paused).await;
+    until("paused", || fixture.state_now(&ids[1]) == StateKind::Paused).await;
+    until("paused", || fixture.state_now(&ids[2]) == StateKind::Paused).await;
     let contents = |id| fixture.seen(id).state.saved().unwrap().contents;
     assert_eq!(contents(&ids[1]), Contents::Memory);
     assert_eq!(contents(&ids[2]), Contents::Filesystem);
@@ -354,13 +354,16 @@ async fn the_deadline_of_a_parked_sandbox_goes_on() {
 #[tokio::test]
 async fn a_parked_sandbox_is_paused_and_killed_without_a_start() {
     let fixture = parking().await;
-    let (one, two) = (fixture.made(long()).await, fixture.made(long()).await);
+    let (one, two) = (
+        fixture.start_one(long()).await,
+        fixture.start_one(long()).await,
+    );
     fixture.parked(&one).await;
     fixture.parked(&two).await;
     let starts = fixture.driver.starts().passed();
     let (permit, _) = fixture.engine.authorize(&fixture.me, &one).unwrap();
     fixture.engine.pause(&permit, None, true).await.unwrap();
-    assert_eq!(fixture.kind(&one), StateKind::Paused);
+    assert_eq!(fixture.state_now(&one), StateKind::Paused);
     let (permit, _) = fixture.engine.authorize(&fixture.me, &two).unwrap();
     fixture.engine.kill(&permit).await.unwrap();
     assert!(!fixture.lives(&two));
@@ -372,7 +375,7 @@ async fn a_restart_resolves_a_park_and_a_wake_at_every_point() {
     let fixture = fixture().await;
     let mut ids = Vec::new();
     for _ in 0..5 {
-        ids.push(fixture.made(long()).await);
+        ids.push(fixture.start_one(long()).await);
     }
     let driver = &fixture.driver;
     let mut saved = None;
@@ -414,7 +417,7 @@ async fn a_restart_resolves_a_park_and_a_wake_at_every_point() {
 #[tokio::test]
 async fn a_park_that_panics_leaves_a_sandbox_that_can_be_used() {
     let fixture = parking().await;
-    let id = fixture.made(long()).await;
+    let id = fixture.start_one(long()).await;
     fixture.refuses(|refuses| refuses.panic = true);
     let saves = fixture.driver.saves().passed();
     for _ in 0..100 {
@@ -422,7 +425,7 @@ async fn a_park_that_panics_leaves_a_sandbox_that_can_be_used() {
             fixture.look(&id).await;
         }
     }
-    until("recovered", || fixture.kind(&id) == StateKind::Running).await;
+    until("recovered", || fixture.state_now(&id) == StateKind::Running).await;
     fixture.refuses(|_| {});
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
     let client = fixture.engine.open_client(&permit, None).await.unwrap();
@@ -437,11 +440,11 @@ async fn nothing_is_parked_when_it_is_off() {
         config.parking = None;
     })
     .await;
-    let id = fixture.made(long()).await;
+    let id = fixture.start_one(long()).await;
     fixture.clock.advance(seconds(AFTER * 10));
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(fixture.kind(&id), StateKind::Running);
+    assert_eq!(fixture.state_now(&id), StateKind::Running);
     assert_eq!(fixture.driver.saves().passed(), 0);
 }
