@@ -7,6 +7,7 @@ mod preview;
 mod streams;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -19,6 +20,7 @@ use shoal_core::routes::{Authorized, Credential, NotAuthorized, NotResumed, Wake
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 use super::exchange::empty;
 use super::*;
@@ -48,6 +50,18 @@ struct OneSandbox {
 }
 
 impl OneSandbox {
+    fn running(route: Route) -> Self {
+        Self {
+            route: watch::channel(Some(Arc::new(route))).0,
+            asleep: Mutex::default(),
+            busy: Mutex::default(),
+            parked: Mutex::default(),
+            refuses_visits: Mutex::default(),
+            visits: Arc::default(),
+            key_deleted: watch::channel(false).0,
+        }
+    }
+
     /// Pauses it until it is woken with this result.
     fn rest(&self, woken: Result<(), NotResumed>) {
         let route = self.route.send_replace(None);
@@ -190,15 +204,7 @@ async fn fixture_with(config: GatewayConfig, change: impl FnOnce(&mut Route)) ->
     .await;
     let mut route = sandbox();
     change(&mut route);
-    let routes = Arc::new(OneSandbox {
-        route: watch::channel(Some(Arc::new(route))).0,
-        asleep: Mutex::default(),
-        busy: Mutex::default(),
-        parked: Mutex::default(),
-        refuses_visits: Mutex::default(),
-        visits: Arc::default(),
-        key_deleted: watch::channel(false).0,
-    });
+    let routes = Arc::new(OneSandbox::running(route));
     let gateway = Gateway::new(config, routes.clone());
     let gateway = serve(move |request: Request<Incoming>| {
         let gateway = gateway.clone();
