@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use shoal_core::sandbox::{PARKING_KEY, PARKING_OFF};
 use shoal_core::template::RuntimeName;
 
 use crate::error::ApiError;
@@ -37,6 +38,17 @@ pub(crate) fn check_env(name: &str, env: &BTreeMap<String, String>) -> Result<()
             "`{name}`: {key:?} cannot be set"
         ))),
         None => Ok(()),
+    }
+}
+
+/// Refuses labels that Shoal reads and cannot understand, and labels above the limit.
+pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), ApiError> {
+    check("metadata", metadata)?;
+    match metadata.get(PARKING_KEY) {
+        Some(text) if text != PARKING_OFF => Err(ApiError::invalid(format_args!(
+            "`metadata.{PARKING_KEY}`: only `{PARKING_OFF}` is possible"
+        ))),
+        _ => Ok(()),
     }
 }
 

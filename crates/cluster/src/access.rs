@@ -31,7 +31,9 @@ impl SandboxAccess for Access {
             let id = permit.sandbox();
             let route = match self.routes.lookup(id) {
                 Lookup::Running(route) => route,
-                Lookup::Busy | Lookup::Resumable(_) => return Err(SandboxError::Busy(id.clone())),
+                Lookup::Busy | Lookup::Resumable(_) | Lookup::Parked(_) => {
+                    return Err(SandboxError::Busy(id.clone()));
+                }
                 Lookup::Paused => return Err(SandboxError::Paused(id.clone())),
                 Lookup::Failed(_) | Lookup::Unknown => {
                     return Err(SandboxError::NotFound(id.clone()));

@@ -52,6 +52,7 @@ impl Cluster {
                     build: String::new(),
                     memory_snapshot: false,
                     nested_containers: false,
+                    idle_cpu: MilliCpu(0),
                 }],
                 daemon: env!("CARGO_PKG_VERSION").to_owned(),
                 disk_limit: "by the pods' requests and limits".to_owned(),

@@ -121,6 +121,9 @@ impl RouteTable for Routes {
                 StateKind::Creating
                 | StateKind::Resuming
                 | StateKind::Running
+                | StateKind::Parking
+                | StateKind::Parked
+                | StateKind::Waking
                 | StateKind::Snapshotting,
                 _,
             ) => Lookup::Busy,

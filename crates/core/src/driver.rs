@@ -75,6 +75,8 @@ pub struct RuntimeInfo {
     pub memory_snapshot: bool,
     /// Whether containers can run inside.
     pub nested_containers: bool,
+    /// The processor time that an idle sandbox of it uses.
+    pub idle_cpu: MilliCpu,
 }
 
 /// The resources and runtimes of a driver on this node.

@@ -17,6 +17,7 @@ pub mod image;
 pub mod limits;
 mod log_level;
 pub mod network;
+pub mod parking;
 pub mod pool;
 pub mod ports;
 pub mod quantity;

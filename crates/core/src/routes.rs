@@ -1,5 +1,6 @@
 //! The port through which the gateway finds a sandbox.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -41,6 +42,8 @@ pub enum Lookup {
     Running(Arc<Route>),
     /// Paused; authorized traffic resumes it.
     Resumable(WakeAuth),
+    /// Parked; to its users it runs, and authorized traffic wakes it.
+    Parked(WakeAuth),
     /// Paused; only an API call resumes it.
     Paused,
     /// Changing its state.
@@ -51,13 +54,31 @@ pub enum Lookup {
     Unknown,
 }
 
-/// The tokens that protect a paused sandbox from being resumed by traffic.
+/// The tokens that protect a paused or parked sandbox from being resumed by traffic.
 #[derive(Debug, Clone)]
 pub struct WakeAuth {
     /// The token that callers of envd must present; `None` for a sandbox that is not secured.
     pub envd_access_token: Option<Token>,
     /// The token that the gateway requires; `None` for a public sandbox.
     pub traffic_access_token: Option<Token>,
+}
+
+/// Keeps a sandbox from being parked until it is dropped.
+#[derive(Default)]
+pub struct Visit(Option<Box<dyn Send + Sync>>);
+
+impl Visit {
+    /// A visit that ends when `guard` is dropped.
+    #[must_use]
+    pub fn until_dropped(guard: impl Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(guard)))
+    }
+}
+
+impl fmt::Debug for Visit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Visit").field(&self.0.is_some()).finish()
+    }
 }
 
 /// The credential presented on a path-based URL.
@@ -113,7 +134,13 @@ pub trait RouteTable: Send + Sync {
     /// Looks up a sandbox.
     fn lookup(&self, id: &SandboxId) -> Lookup;
 
-    /// Resumes a paused sandbox. Concurrent calls share one resume.
+    /// Keeps a sandbox from being parked while a request is under way. `None` if it is about to be
+    /// parked: then [`RouteTable::wake`] returns its next route. By default nothing is parked.
+    fn visit(&self, _route: &Route) -> Option<Visit> {
+        Some(Visit::default())
+    }
+
+    /// Resumes a paused or parked sandbox. Concurrent calls share one resume.
     fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>>;
 
     /// Finds the sandbox with this name or id, and checks `credential`. A traffic access token
@@ -124,7 +151,7 @@ pub trait RouteTable: Send + Sync {
         credential: Credential,
     ) -> BoxFuture<'static, Result<Authorized, NotAuthorized>>;
 
-    /// All current routes.
+    /// The routes of all sandboxes that run, or are parked.
     fn current(&self) -> Vec<Arc<Route>>;
 
     /// Resolves when this execution has ended or its tokens were rotated; immediately if that has

@@ -22,7 +22,8 @@ use crate::state::State;
 use crate::template::RuntimeName;
 
 pub use self::reserved::{
-    DEFAULT_PORT, InvalidSandboxName, NAME_KEY, RESERVED_PREFIX, SandboxName,
+    DEFAULT_PORT, InvalidSandboxName, NAME_KEY, PARKING_KEY, PARKING_OFF, RESERVED_PREFIX,
+    SandboxName,
 };
 
 /// What happens at the deadline.
@@ -182,7 +183,7 @@ pub struct SandboxRecord {
     pub execution: ExecutionId,
     /// Its specification.
     pub spec: SandboxSpec,
-    /// Its state, with its checkpoint while it is paused.
+    /// Its state, with its checkpoint while it is paused or parked.
     #[serde(flatten)]
     pub state: State,
     /// When it was created. For a pool member this is the time of its claim: to its user, its life
@@ -245,12 +246,12 @@ impl SandboxRecord {
     }
 
     /// When the engine must check this sandbox next: at the end of a transient state's timer, or at
-    /// the deadline of a running one. A pool member has no deadline until it is claimed.
+    /// the deadline of one that runs or is parked. A pool member has no deadline until it is claimed.
     #[must_use]
     pub fn wakes_at(&self) -> Option<Timestamp> {
         match self.state.timer() {
             Some(timer) => Some(self.since + timer),
-            None if self.state.is_running() && self.pool_member().is_none() => self.ends_at(),
+            None if self.state.shows_running() && self.pool_member().is_none() => self.ends_at(),
             None => None,
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Creating ─▶ Running ⇄ (Pausing ─▶ Paused ─▶ Resuming)      Running ⇄ Snapshotting
+//!             Running ⇄ (Parking ─▶ Parked ─▶ Waking)        Parked ─▶ Paused
 //! any ─▶ Terminating ─▶ Terminated        any live ─▶ Failed ─▶ Terminating
 //! ```
 //!
@@ -94,6 +95,12 @@ pub enum State {
     Paused(Saved),
     /// It is being started from this checkpoint.
     Resuming(Saved),
+    /// It is idle, is being saved, and then stops. To its users it runs.
+    Parking,
+    /// It is only this checkpoint, on disk, until it is needed. To its users it runs.
+    Parked(Saved),
+    /// It is being started from this checkpoint, because it is needed. To its users it runs.
+    Waking(Saved),
     /// It is briefly frozen while a copy is taken.
     Snapshotting,
     /// It stopped by itself; its resources still exist.
@@ -125,6 +132,10 @@ pub enum Input {
     Pause,
     /// Command: start from the saved state.
     Resume,
+    /// Command: save and stop, because it is idle.
+    Park,
+    /// Command: start from the saved state, because it is needed.
+    Wake,
     /// Command: copy while it runs.
     Snapshot,
     /// Command: kill.
@@ -161,6 +172,7 @@ pub const TRANSITIONS: &[(StateKind, InputKind, StateKind)] = &[
     (S::Creating, I::Failed, S::Failed),
     (S::Creating, I::Kill, S::Terminating),
     (S::Running, I::Pause, S::Pausing),
+    (S::Running, I::Park, S::Parking),
     (S::Running, I::Snapshot, S::Snapshotting),
     (S::Running, I::Failed, S::Failed),
     (S::Running, I::Kill, S::Terminating),
@@ -175,6 +187,19 @@ pub const TRANSITIONS: &[(StateKind, InputKind, StateKind)] = &[
     (S::Resuming, I::ResumeFailed, S::Paused),
     (S::Resuming, I::Failed, S::Failed),
     (S::Resuming, I::Kill, S::Terminating),
+    (S::Parking, I::Paused, S::Parked),
+    (S::Parking, I::PauseFailed, S::Running),
+    (S::Parking, I::Failed, S::Failed),
+    (S::Parking, I::Kill, S::Terminating),
+    (S::Parked, I::Wake, S::Waking),
+    // Its checkpoint is what a pause would make.
+    (S::Parked, I::Pause, S::Paused),
+    (S::Parked, I::Failed, S::Failed),
+    (S::Parked, I::Kill, S::Terminating),
+    (S::Waking, I::Ready, S::Running),
+    (S::Waking, I::ResumeFailed, S::Parked),
+    (S::Waking, I::Failed, S::Failed),
+    (S::Waking, I::Kill, S::Terminating),
     (S::Snapshotting, I::SnapshotEnded, S::Running),
     (S::Snapshotting, I::Failed, S::Failed),
     (S::Snapshotting, I::Kill, S::Terminating),
@@ -205,7 +230,7 @@ impl State {
     /// does a kill of a sandbox that is ending: killing a dead sandbox succeeds.
     ///
     /// # Errors
-    /// A command (pause, resume, snapshot) that the table does not list is refused.
+    /// A command (pause, resume, park, wake, snapshot) that the table does not list is refused.
     pub fn on(&self, input: &Input) -> Result<Self, Refused> {
         let (state, kind) = (self.kind(), input.kind());
         let row = TRANSITIONS
@@ -226,13 +251,22 @@ impl State {
             S::Pausing => Self::Pausing,
             // The table leads to these states only from a state or with an input that has a checkpoint.
             S::Paused => match (self, input) {
-                (_, Input::Paused(saved)) | (Self::Resuming(saved), _) => {
+                (_, Input::Paused(saved)) | (Self::Resuming(saved) | Self::Parked(saved), _) => {
                     Self::Paused(saved.clone())
                 }
                 _ => self.clone(),
             },
             S::Resuming => match self {
                 Self::Paused(saved) => Self::Resuming(saved.clone()),
+                _ => self.clone(),
+            },
+            S::Parking => Self::Parking,
+            S::Parked => match (self, input) {
+                (_, Input::Paused(saved)) | (Self::Waking(saved), _) => Self::Parked(saved.clone()),
+                _ => self.clone(),
+            },
+            S::Waking => match self {
+                Self::Parked(saved) => Self::Waking(saved.clone()),
                 _ => self.clone(),
             },
             S::Snapshotting => Self::Snapshotting,
@@ -259,17 +293,20 @@ impl State {
     pub fn timer(&self) -> Option<Duration> {
         match self.kind() {
             S::Creating | S::Snapshotting => Some(Duration::from_secs(120)),
-            S::Pausing | S::Resuming => Some(Duration::from_secs(300)),
+            S::Pausing | S::Resuming | S::Parking | S::Waking => Some(Duration::from_secs(300)),
             S::Terminating => Some(Duration::from_secs(60)),
-            S::Running | S::Paused | S::Failed | S::Terminated => None,
+            S::Running | S::Paused | S::Parked | S::Failed | S::Terminated => None,
         }
     }
 
-    /// The checkpoint of a sandbox that is paused, or is being resumed.
+    /// The checkpoint of a sandbox that is paused or parked, or is being resumed or woken.
     #[must_use]
     pub fn saved(&self) -> Option<&Saved> {
         match self {
-            Self::Paused(saved) | Self::Resuming(saved) => Some(saved),
+            Self::Paused(saved)
+            | Self::Resuming(saved)
+            | Self::Parked(saved)
+            | Self::Waking(saved) => Some(saved),
             _ => None,
         }
     }
@@ -285,6 +322,18 @@ impl State {
     pub fn is_running(&self) -> bool {
         matches!(self.kind(), S::Running | S::Snapshotting)
     }
+
+    /// Whether the sandbox is parked, or about to be, or waking.
+    #[must_use]
+    pub fn is_parked(&self) -> bool {
+        matches!(self.kind(), S::Parking | S::Parked | S::Waking)
+    }
+
+    /// Whether the sandbox runs as its users see it: it does, or it is parked.
+    #[must_use]
+    pub fn shows_running(&self) -> bool {
+        self.is_running() || self.is_parked()
+    }
 }
 
 impl Input {
@@ -299,7 +348,7 @@ impl InputKind {
     /// Whether this is a command, which can be refused, and not an observation.
     #[must_use]
     pub fn is_command(self) -> bool {
-        matches!(self, I::Pause | I::Resume | I::Snapshot)
+        matches!(self, I::Pause | I::Resume | I::Park | I::Wake | I::Snapshot)
     }
 }
 

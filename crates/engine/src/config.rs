@@ -6,6 +6,7 @@ use std::time::Duration;
 use shoal_core::driver::ExportKey;
 use shoal_core::image::ImageName;
 use shoal_core::limits::PerSandbox;
+use shoal_core::parking::ParkingRules;
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::template::{RuntimeName, TemplateKey};
 
@@ -150,6 +151,8 @@ pub struct EngineConfig {
     pub keep_ended: Duration,
     /// How often the use of each sandbox is sampled.
     pub sample_every: Duration,
+    /// When idle sandboxes are parked; `None` for never.
+    pub parking: Option<ParkingRules>,
 }
 
 impl EngineConfig {
@@ -174,6 +177,7 @@ impl EngineConfig {
             logs_per_team: 256 << 20,
             keep_ended: Duration::from_secs(7 * 24 * 3600),
             sample_every: Duration::from_secs(5),
+            parking: None,
         }
     }
 }

@@ -127,6 +127,8 @@ impl Engine {
         let of = sandboxes();
         tasks.spawn("samples", async move { of.sample_for_ever().await });
         let of = sandboxes();
+        tasks.spawn("parking", async move { of.park_for_ever().await });
+        let of = sandboxes();
         tasks.spawn("retention", async move { of.forget_for_ever().await });
         let snapshots = self.shared.snapshots.clone();
         tasks.spawn("snapshot expiry", async move {

@@ -10,6 +10,7 @@ use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
 use shoal_core::ports::inside::{InsideError, SandboxClient};
 use shoal_core::resources::Mib;
+use shoal_protocol::activity::Activity;
 use shoal_protocol::client::{RunEnd, SandboxTarget};
 
 pub use self::envd::EnvdGuest;
@@ -54,6 +55,16 @@ pub trait Guest: Send + Sync {
         token: Option<Token>,
         sync: bool,
     ) -> BoxFuture<'_, Result<(), InsideError>>;
+
+    /// What runs in the sandbox.
+    ///
+    /// # Errors
+    /// When it does not answer in time, or is too old to say.
+    fn activity(
+        &self,
+        address: IpAddr,
+        token: Option<Token>,
+    ) -> BoxFuture<'_, Result<Activity, InsideError>>;
 
     /// Announces that the sandbox continues.
     ///

@@ -3,6 +3,7 @@
 //! Other parts of the engine hear of an ended sandbox through [`Listener`]: nothing here depends on
 //! templates, builds or pools.
 
+mod activity;
 mod command;
 mod connect;
 mod copy;
@@ -16,6 +17,7 @@ mod mailbox;
 mod member_command;
 mod names;
 mod open;
+mod parking;
 mod pause;
 mod quota;
 mod recovery;
@@ -42,10 +44,11 @@ use std::time::Duration;
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::clock::Clock;
 use shoal_core::id::SandboxId;
+use shoal_core::parking::ParkingRules;
 use shoal_core::sandbox::SandboxRecord;
-use shoal_core::state::StateKind;
+use shoal_core::state::{State, StateKind};
 use shoal_core::store::SandboxStore;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 pub use self::connect::Connected;
 pub use self::list::{ListFilter, ListOrder, Page, PageToken};
@@ -108,6 +111,8 @@ pub(crate) struct Sandboxes {
     reservations: SharedReservations,
     names: Names,
     deadlines: Deadlines,
+    parking: Option<ParkingRules>,
+    parks: Arc<Semaphore>,
 }
 
 impl Sandboxes {
@@ -121,6 +126,8 @@ impl Sandboxes {
             reservations: SharedReservations::default(),
             names: Names::default(),
             deadlines: Deadlines::default(),
+            parking: config.parking,
+            parks: Arc::new(Semaphore::new(parking::AT_ONCE)),
         }
     }
 
@@ -208,7 +215,11 @@ impl Sandboxes {
                 counts.insert((runtime.name.to_string(), kind.to_string()), 0);
             }
         }
+        let mut parked = 0;
         for record in self.registry.records() {
+            if let State::Parked(saved) = &record.state {
+                parked += saved.memory_bytes;
+            }
             let runtime = self.runtime_label(&record);
             let state = record.state.kind().to_string();
             *counts.entry((runtime, state)).or_default() += 1;
@@ -217,6 +228,8 @@ impl Sandboxes {
             let labels = [("state", state), ("runtime", runtime)];
             metrics::gauge!("shoal_sandboxes", &labels).set(count);
         }
+        #[expect(clippy::cast_precision_loss, reason = "a gauge needs few digits")]
+        metrics::gauge!("shoal_sandbox_parked_bytes").set(parked as f64);
     }
 
     /// The runtime of a sandbox as a label of metrics: the one that ran it, or else the requested one.

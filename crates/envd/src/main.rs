@@ -22,6 +22,7 @@
 //! The daemon has no periodic timers when idle, so an idle sandbox uses memory but no CPU.
 
 mod active_time;
+mod activity;
 mod auth;
 mod caller;
 mod clock;
@@ -65,6 +66,7 @@ use std::sync::Arc;
 use shoal_protocol::pass::{DIGEST_VARIABLE, USER_VARIABLE};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use activity::ActivityReader;
 use caller::Caller;
 use config::{Access, Config, Invocation};
 use files::Files;
@@ -230,7 +232,7 @@ fn routes(config: &Config, services: &SharedServices) -> Routes {
     Routes {
         settings: Arc::clone(settings),
         rpc: Rpc::new(
-            ProcessService::new(Arc::clone(&caller), processes, limits),
+            ProcessService::new(Arc::clone(&caller), Arc::clone(&processes), limits),
             FilesystemService::new(caller, log.clone()),
         ),
         files: Files::new(Arc::clone(settings), Arc::clone(users), log.clone()),
@@ -244,6 +246,7 @@ fn routes(config: &Config, services: &SharedServices) -> Routes {
         ),
         interpreter: Interpreter::new(config, services.clone()),
         freezer: Freezer::new(Arc::clone(time), log.clone()),
+        activity: ActivityReader::new(processes, Arc::clone(&services.children)),
         meter: Arc::new(Meter::default()),
         log: log.clone(),
     }

@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use shoal_protocol::headers::ACCESS_TOKEN;
 use shoal_protocol::is_internal_route;
 
+use crate::activity::ActivityReader;
 use crate::auth::UNAUTHORIZED_MESSAGE;
 use crate::cors;
 use crate::files::Files;
@@ -47,6 +48,8 @@ pub(crate) struct Routes {
     pub(crate) interpreter: Interpreter,
     /// `/freeze` and `/unfreeze`.
     pub(crate) freezer: Freezer,
+    /// `/activity`.
+    pub(crate) activity: ActivityReader,
     /// `/metrics`.
     pub(crate) meter: Arc<Meter>,
     /// The log.
@@ -118,9 +121,11 @@ impl Routes {
             (&Method::POST, "/init") => self.init(request).await,
             (&Method::POST, "/freeze") => self.freezer.freeze(request.uri().query()).await,
             (&Method::POST, "/unfreeze") => self.freezer.unfreeze(),
-            (_, "/health" | "/metrics" | "/envs" | "/init" | "/freeze" | "/unfreeze") => {
-                response::error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
-            }
+            (&Method::GET, "/activity") => self.activity.answer().await,
+            (
+                _,
+                "/health" | "/metrics" | "/envs" | "/init" | "/freeze" | "/unfreeze" | "/activity",
+            ) => response::error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"),
             _ => response::error(StatusCode::NOT_FOUND, "not found"),
         }
     }

@@ -28,6 +28,8 @@ pub(crate) enum Refusal {
     PortClosed,
     /// It is changing its state.
     Busy,
+    /// It is parked and cannot be woken now.
+    NotWoken,
     /// The traffic token is missing.
     TokenMissing,
     /// The traffic token is wrong.
@@ -73,7 +75,9 @@ impl Refusal {
                 StatusCode::FORBIDDEN
             }
             Self::Unproven => StatusCode::UNAUTHORIZED,
-            Self::Unknown | Self::Exhausted | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unknown | Self::Exhausted | Self::Stopping | Self::NotWoken => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Internal(_) => StatusCode::NOT_FOUND,
             Self::Connect => StatusCode::NOT_IMPLEMENTED,
             Self::TooMany(_) | Self::Share | Self::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
@@ -91,6 +95,7 @@ impl Refusal {
             Self::Failed(reason) => format!("The sandbox was not found: {reason}"),
             Self::PortClosed => "The sandbox is running but port is not open".to_owned(),
             Self::Busy => "The sandbox is changing its state: try again".to_owned(),
+            Self::NotWoken => "The sandbox is parked and cannot be woken: try again".to_owned(),
             Self::TokenMissing => "Sandbox is secured with traffic access token. Token header \
                                    'e2b-traffic-access-token' is missing"
                 .to_owned(),

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use shoal_core::BoxFuture;
+use shoal_core::routes::Visit;
 
 use crate::limit::Slot;
 use crate::upstream::{BoxError, ForwardedBody, Stream2};
@@ -16,9 +17,9 @@ use crate::upstream::{BoxError, ForwardedBody, Stream2};
 #[error("the sandbox has ended")]
 pub(crate) struct SandboxEnded;
 
-/// Resources of a request until its answer is read: its slot of the sandbox, and its share of a
-/// connection.
-pub(crate) type Held = (Slot, Option<Stream2>);
+/// Resources of a request until its answer is read: its slot of the sandbox, its share of a connection,
+/// and what keeps the sandbox from being parked.
+pub(crate) type Held = (Slot, Option<Stream2>, Visit);
 
 /// An answer that is aborted when its sandbox ends, and that holds its slot until it is read.
 pub(crate) struct Guarded {

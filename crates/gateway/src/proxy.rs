@@ -4,6 +4,7 @@ mod enter;
 mod exchange;
 mod metrics;
 mod preview;
+mod runs;
 mod send;
 mod span;
 mod tokens;
@@ -11,21 +12,18 @@ mod tokens;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use shoal_core::BoxFuture;
 use shoal_core::id::ExecutionId;
 use shoal_core::ports::sessions::preview::{NoPreviews, Previews};
-use shoal_core::routes::{Lookup, NotResumed, Route, RouteTable, WakeAuth};
+use shoal_core::routes::{Lookup, Route, RouteTable, Visit};
 use shoal_core::session::preview::PreviewDomain;
 use shoal_core::template::RuntimeName;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
-use tokio::time::timeout;
 use tracing::Instrument;
 
 use self::exchange::{answer_of, give_back, prepare};
@@ -42,9 +40,6 @@ use crate::signed;
 use crate::target::{self, InvalidTarget, Target};
 use crate::tunnel::{self, Upgrade};
 use crate::upstream::{BoxError, ForwardedBody, Sender, Upstream};
-
-/// The interval for closing idle connections.
-const SWEEP: Duration = Duration::from_secs(10);
 
 /// The configuration of the gateway.
 #[derive(Debug, Clone)]
@@ -221,10 +216,11 @@ impl Gateway {
         };
         let (headers, path) = (request.headers(), request.uri().path());
         match self.route(headers, path, target, authenticated).await {
-            Ok(route) => {
+            Ok((route, visit)) => {
                 let runtime = route.runtime.clone();
+                let place = (target, route, visit);
                 let reached = self
-                    .reach(request, asked, target, route, client, authenticated)
+                    .reach(request, asked, place, client, authenticated)
                     .await;
                 (reached, Some(runtime))
             }
@@ -232,25 +228,39 @@ impl Gateway {
         }
     }
 
-    /// Authorizes a request and returns its route. Wakes a paused sandbox.
+    /// Authorizes a request and returns its route. Wakes a paused or parked sandbox. The visit keeps it
+    /// from being parked.
     async fn route(
         &self,
         headers: &http::HeaderMap,
         path: &str,
         target: &Target,
         authenticated: AuthenticatedBy,
-    ) -> Result<Arc<Route>, Refusal> {
+    ) -> Result<(Arc<Route>, Visit), Refusal> {
         if target.port == ENVD_PORT && is_internal_route(path) {
             return Err(Refusal::Internal(path.to_owned()));
         }
         self.check_machine(target, authenticated)?;
-        let route = match self.shared.routes.lookup(&target.sandbox) {
+        let routes = &self.shared.routes;
+        let mut route = match routes.lookup(&target.sandbox) {
             Lookup::Running(route) => route,
             // Its session wakes it.
             Lookup::Resumable(_) if authenticated == AuthenticatedBy::Preview => {
                 return Err(Refusal::Paused);
             }
-            Lookup::Resumable(auth) => self.wake(&auth, target, headers, authenticated).await?,
+            Lookup::Resumable(auth) => {
+                if authenticated == AuthenticatedBy::Tokens {
+                    may_wake(&auth, target, headers)?;
+                }
+                self.wake(target, Refusal::Busy).await?
+            }
+            // What reaches a running sandbox wakes a parked one: nobody can tell them apart.
+            Lookup::Parked(auth) => {
+                if authenticated == AuthenticatedBy::Tokens {
+                    check_traffic_token(auth.traffic_access_token.as_ref(), target, headers)?;
+                }
+                self.wake(target, Refusal::NotWoken).await?
+            }
             Lookup::Paused => return Err(Refusal::Paused),
             Lookup::Busy => return Err(Refusal::Busy),
             Lookup::Failed(reason) => return Err(Refusal::Failed(reason)),
@@ -259,15 +269,20 @@ impl Gateway {
         if authenticated == AuthenticatedBy::Tokens {
             check_traffic_token(route.traffic_access_token.as_ref(), target, headers)?;
         }
-        Ok(route)
+        if let Some(visit) = routes.visit(&route) {
+            return Ok((route, visit));
+        }
+        // It was about to be parked, or has just been.
+        route = self.wake(target, Refusal::NotWoken).await?;
+        let visit = routes.visit(&route).ok_or(Refusal::Busy)?;
+        Ok((route, visit))
     }
 
     async fn reach<B>(
         &self,
         request: Request<B>,
         asked: Upgrade,
-        target: &Target,
-        route: Arc<Route>,
+        (target, route, visit): (&Target, Arc<Route>, Visit),
         client: Client,
         authenticated: AuthenticatedBy,
     ) -> Result<Response<GatewayBody>, Refusal>
@@ -309,80 +324,12 @@ impl Gateway {
                     tunnel::agree(&mut response);
                 }
                 let sides = client_side.zip(sandbox_side);
-                Ok(give_back(response, sides, ended, (slot, stream)))
+                Ok(give_back(response, sides, ended, (slot, stream, visit)))
             }
             // The connection broke because the sandbox ended.
             Err(_) if self.has_ended(&route) => Err(Refusal::NotFound),
             Err(refusal) => Err(refusal),
         }
-    }
-
-    /// Resolves when the run has ended or the key was deleted.
-    fn over(&self, route: &Route, authenticated: AuthenticatedBy) -> BoxFuture<'static, ()> {
-        let ended = self.shared.routes.ended(route);
-        let AuthenticatedBy::Key(key) = authenticated else {
-            return ended;
-        };
-        let deleted = self.shared.routes.key_deleted(key);
-        Box::pin(async move {
-            tokio::select! {
-                () = ended => {}
-                () = deleted => {}
-            }
-        })
-    }
-
-    fn has_ended(&self, route: &Route) -> bool {
-        match self.shared.routes.lookup(&route.sandbox) {
-            Lookup::Running(now) => now.execution != route.execution,
-            Lookup::Resumable(_)
-            | Lookup::Paused
-            | Lookup::Busy
-            | Lookup::Failed(_)
-            | Lookup::Unknown => true,
-        }
-    }
-
-    /// Resumes a sandbox for an authorized request; others must not cost anything.
-    async fn wake(
-        &self,
-        auth: &WakeAuth,
-        target: &Target,
-        headers: &http::HeaderMap,
-        authenticated: AuthenticatedBy,
-    ) -> Result<Arc<Route>, Refusal> {
-        if authenticated == AuthenticatedBy::Tokens {
-            may_wake(auth, target, headers)?;
-        }
-        let woken = self.shared.routes.wake(&target.sandbox);
-        let woken = woken.instrument(tracing::debug_span!("gateway.wake"));
-        let woken = woken.await;
-        woken.map_err(|error| match error {
-            NotResumed::Gone => Refusal::NotFound,
-            NotResumed::Full(_) => Refusal::QuotaExceeded,
-            NotResumed::Failed(_) => Refusal::Busy,
-        })
-    }
-
-    /// The connections of a run: created by its first request, removed at its end.
-    fn upstream(&self, route: &Arc<Route>) -> Arc<Upstream> {
-        let mut upstreams = self.shared.upstreams.lock();
-        if let Some(known) = upstreams.get(&route.execution) {
-            return known.clone();
-        }
-        let upstream = Arc::new(Upstream::new(route, self.shared.places.clone()));
-        upstreams.insert(route.execution, upstream.clone());
-        let (shared, execution) = (self.shared.clone(), route.execution);
-        let mut ended = shared.routes.ended(route);
-        let ending = upstream.clone();
-        tokio::spawn(async move {
-            while timeout(SWEEP, &mut ended).await.is_err() {
-                shared.places.close_old();
-            }
-            shared.upstreams.lock().remove(&execution);
-            ending.end();
-        });
-        upstream
     }
 }
 

@@ -165,6 +165,23 @@ impl Disk {
         }
     }
 
+    /// The bytes that are free for sandboxes.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn free(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        let reserved = match &self.volume {
+            Some(_) => {
+                let all = stat.f_blocks.saturating_mul(stat.f_frsize);
+                all.saturating_sub(usable(&self.root)?.bytes())
+            }
+            None => 0,
+        };
+        Ok(free.saturating_sub(reserved))
+    }
+
     /// Creates an empty directory at `path` on this disk. Its contents count against the quota of
     /// `owner`, if one is given.
     ///

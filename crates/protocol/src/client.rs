@@ -36,6 +36,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use shoal_core::auth::Token;
 
+use crate::activity::Activity;
 use crate::error::ErrorBody;
 use crate::filesystem::FilesystemClient;
 use crate::headers;
@@ -208,6 +209,16 @@ impl EnvdClient {
     pub async fn unfreeze(&self) -> Result<(), ClientError> {
         let request = self.request(Method::POST, "/unfreeze", Bytes::new())?;
         self.call(request, REQUEST_TIMEOUT).await.map(drop)
+    }
+
+    /// Fetches what runs in the sandbox.
+    ///
+    /// # Errors
+    /// If the daemon is unreachable, too old, or the response is invalid.
+    pub async fn activity(&self) -> Result<Activity, ClientError> {
+        let request = self.request(Method::GET, "/activity", Bytes::new())?;
+        let (_, body) = self.call(request, REQUEST_TIMEOUT).await?;
+        serde_json::from_slice(&body).map_err(ClientError::malformed)
     }
 
     /// Fetches the resource usage of the sandbox.

@@ -2,7 +2,7 @@
 //!
 //! * [`process`] and [`filesystem`]: messages and services of its Connect RPC, generated from
 //!   `proto/`, each with a server trait, and with a client under the feature `client`.
-//! * [`init`], [`metrics`], [`files`], [`error`]: bodies of its plain HTTP endpoints.
+//! * [`init`], [`activity`], [`metrics`], [`files`], [`error`]: bodies of its plain HTTP endpoints.
 //! * [`signature`]: signed URLs, which the daemon verifies and by which the gateway finds a
 //!   sandbox.
 //! * [`token`]: the access token.
@@ -26,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod activity;
 pub mod build;
 #[cfg(feature = "client")]
 pub mod client;
@@ -75,8 +76,8 @@ pub const ENVD_VERSION: &str = "0.6.13";
 pub const TUNNEL_UPGRADE: &str = "shoal-tunnel";
 
 /// Routes of the daemon for the host only. The gateway does not forward them.
-pub const INTERNAL_ROUTES: [&str; 8] = [
-    "init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "sync", "tunnel",
+pub const INTERNAL_ROUTES: [&str; 9] = [
+    "init", "freeze", "unfreeze", "activity", "collapse", "fsfreeze", "fsthaw", "sync", "tunnel",
 ];
 
 /// Whether a path matches one of [`INTERNAL_ROUTES`], also when obfuscated by blanks, doubled

@@ -324,6 +324,7 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
         uploads_of_all: config.limits.uploads.map(Mib::bytes),
         logs_per_team: config.limits.logs_per_team.bytes(),
         keep_ended: config.limits.keep_ended,
+        parking: config.parking,
         export_key: export_key.transpose()?,
         ..EngineConfig::new(&config.data)
     })

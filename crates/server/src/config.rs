@@ -10,6 +10,7 @@ mod filter;
 mod limits;
 mod mcp;
 mod network;
+mod parking;
 mod read;
 mod runtime;
 mod settings;
@@ -22,6 +23,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use shoal_core::auth::TeamSlug;
+use shoal_core::parking::ParkingRules;
 use shoal_core::resources::Mib;
 use shoal_node::DiskConfig;
 
@@ -111,6 +113,8 @@ pub(crate) struct Config {
     pub(crate) runtime: RuntimeSettings,
     pub(crate) mcp: McpSettings,
     pub(crate) network: NetworkSettings,
+    /// None to park no sandbox.
+    pub(crate) parking: Option<ParkingRules>,
     pub(crate) disk: DiskConfig,
     pub(crate) export_key: Option<PathBuf>,
     /// None to write no audit log.
@@ -145,6 +149,7 @@ impl Config {
         let runtime = runtime::read(reader);
         let mcp = mcp::read(reader);
         let network = network::read(reader);
+        let parking = parking::read(reader);
         let disk = read_disk(reader);
         let export_key = reader.optional("snapshots.export_key", "an absolute path", |text| {
             // A relative path would depend on where the daemon was started.
@@ -164,6 +169,7 @@ impl Config {
             runtime: runtime?,
             mcp: mcp?,
             network: network?,
+            parking: parking?,
             disk: disk?,
             export_key: export_key?,
             audit: audit?,

@@ -211,7 +211,7 @@ impl NewSandboxBody {
             ));
         }
         let metadata = self.metadata.unwrap_or_default();
-        texts::check("metadata", &metadata)?;
+        texts::check_metadata(&metadata)?;
         let kruise::Extended {
             metadata,
             labels,

@@ -189,6 +189,9 @@ fn state(record: &SandboxRecord) -> &'static str {
         StateKind::Creating
         | StateKind::Running
         | StateKind::Resuming
+        | StateKind::Parking
+        | StateKind::Parked
+        | StateKind::Waking
         | StateKind::Snapshotting
         | StateKind::Failed
         | StateKind::Terminating

@@ -123,7 +123,7 @@ impl From<SandboxError> for ApiError {
                 let message = wording::not_synced(&inside);
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("sandbox_sync_failed")
             }
-            SandboxError::NotResumed(_) => {
+            SandboxError::NotResumed(_) | SandboxError::NotWoken(_) => {
                 Self::internal(message).with_code("sandbox_resume_failed")
             }
             SandboxError::NotSaved(_) => Self::internal(message).with_code("sandbox_not_saved"),

@@ -116,7 +116,7 @@ fn labels(
         let words = serde_json::to_string(&words).unwrap_or_default();
         metadata.insert(COMMAND_KEY.to_owned(), words);
     }
-    texts::check("metadata", &metadata)?;
+    texts::check_metadata(&metadata)?;
     Ok(metadata)
 }
 

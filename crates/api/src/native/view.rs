@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use shoal_core::auth::Principal;
 use shoal_core::resources::Resources;
 use shoal_core::sandbox::{OnTimeout, RESERVED_PREFIX, SandboxRecord};
+use shoal_core::state::StateKind;
 use shoal_protocol::native::{LONGEST, Sandbox};
 
 use crate::e2b::end_of;
@@ -51,7 +52,11 @@ pub(super) fn listed(record: &SandboxRecord, principal: &Principal) -> Sandbox {
         cpu,
         memory,
         port: record.default_port(),
-        status: record.state.kind().to_string(),
+        status: match record.state.is_parked() {
+            true => StateKind::Running.to_string(),
+            false => record.state.kind().to_string(),
+        },
+        parked: record.state.is_parked(),
         created_at: record.created_at.to_string(),
         expires_at: end_of(record),
         runtime: record.report.as_ref().map(|ran| ran.runtime.to_string()),

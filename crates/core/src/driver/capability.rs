@@ -61,6 +61,12 @@ pub trait Checkpointer: Send + Sync {
         contents: Contents,
     ) -> BoxFuture<'_, Result<Saved, DriverError>>;
 
+    /// The bytes that are free where checkpoints are kept; `None` if that is not known.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn room(&self) -> BoxFuture<'_, Result<Option<u64>, DriverError>>;
+
     /// Prepares the next run of a paused sandbox, so that it starts sooner. Idempotent.
     ///
     /// # Errors

@@ -29,6 +29,10 @@ pub enum EventKind {
     Paused,
     /// It runs again after a pause.
     Resumed,
+    /// It is parked: idle, and saved with its memory until it is needed.
+    Parked,
+    /// It runs again after it was parked.
+    Woken,
     /// A snapshot of it was taken.
     Snapshotted,
     /// It has ended.

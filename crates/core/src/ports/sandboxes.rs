@@ -185,6 +185,9 @@ pub enum SandboxError {
     /// paused.
     #[error("the sandbox cannot resume: {0}")]
     NotResumed(#[source] InsideError),
+    /// It is parked and cannot be woken. It stays parked, and the next use of it tries again.
+    #[error("the sandbox cannot be woken: {0}")]
+    NotWoken(#[source] Box<SandboxError>),
     /// The daemon inside does not answer, or refuses what the operation needs.
     #[error(transparent)]
     Guest(#[from] InsideError),

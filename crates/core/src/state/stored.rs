@@ -22,13 +22,16 @@ enum Name {
     Pausing,
     Paused,
     Resuming,
+    Parking,
+    Parked,
+    Waking,
     Snapshotting,
     Failed(FailReason),
     Terminating(KillReason),
     Terminated(KillReason),
 }
 
-/// A paused sandbox without a checkpoint cannot be resumed.
+/// A paused or parked sandbox without a checkpoint cannot be resumed.
 #[derive(Debug, thiserror::Error)]
 #[error("the record of a paused sandbox has no checkpoint")]
 pub(super) struct WithoutCheckpoint;
@@ -43,6 +46,9 @@ impl TryFrom<Stored> for State {
             Name::Pausing => Self::Pausing,
             Name::Paused => Self::Paused(stored.saved.ok_or(WithoutCheckpoint)?),
             Name::Resuming => Self::Resuming(stored.saved.ok_or(WithoutCheckpoint)?),
+            Name::Parking => Self::Parking,
+            Name::Parked => Self::Parked(stored.saved.ok_or(WithoutCheckpoint)?),
+            Name::Waking => Self::Waking(stored.saved.ok_or(WithoutCheckpoint)?),
             Name::Snapshotting => Self::Snapshotting,
             Name::Failed(reason) => Self::Failed(reason),
             Name::Terminating(reason) => Self::Terminating(reason),
@@ -59,6 +65,9 @@ impl From<State> for Stored {
             State::Pausing => (Name::Pausing, None),
             State::Paused(saved) => (Name::Paused, Some(saved)),
             State::Resuming(saved) => (Name::Resuming, Some(saved)),
+            State::Parking => (Name::Parking, None),
+            State::Parked(saved) => (Name::Parked, Some(saved)),
+            State::Waking(saved) => (Name::Waking, Some(saved)),
             State::Snapshotting => (Name::Snapshotting, None),
             State::Failed(reason) => (Name::Failed(reason), None),
             State::Terminating(reason) => (Name::Terminating(reason), None),

@@ -18,6 +18,8 @@ fn input() -> impl Strategy<Value = Input> {
     prop_oneof![
         Just(Input::Pause),
         Just(Input::Resume),
+        Just(Input::Park),
+        Just(Input::Wake),
         Just(Input::Snapshot),
         Just(Input::Ready),
         Just(Input::Paused(checkpoint())),
@@ -86,11 +88,21 @@ fn metrics_and_messages_name_states_and_commands_alike() {
     let names: Vec<String> = StateKind::ALL.iter().map(StateKind::to_string).collect();
     assert_eq!(
         names.join(" "),
-        "creating running pausing paused resuming snapshotting failed terminating terminated"
+        "creating running pausing paused resuming parking parked waking snapshotting failed \
+         terminating terminated"
     );
-    let commands = [I::Pause, I::Resume, I::Snapshot, I::Kill, I::Ready];
+    let commands = [
+        I::Pause,
+        I::Resume,
+        I::Park,
+        I::Wake,
+        I::Snapshot,
+        I::Kill,
+        I::Ready,
+    ];
     let names = commands.map(|command| command.to_string());
-    assert_eq!(names, ["pause", "resume", "snapshot", "kill", "use"]);
+    let expected = ["pause", "resume", "park", "wake", "snapshot", "kill", "use"];
+    assert_eq!(names, expected);
 }
 
 #[test]
@@ -131,6 +143,9 @@ fn transient_states_have_a_timer_and_resting_ones_have_none() {
         (State::Pausing, true),
         (State::Paused(checkpoint()), false),
         (State::Resuming(checkpoint()), true),
+        (State::Parking, true),
+        (State::Parked(checkpoint()), false),
+        (State::Waking(checkpoint()), true),
         (State::Snapshotting, true),
         (State::Failed(FailReason::Exited), false),
         (State::Terminating(KillReason::Requested), true),
@@ -146,6 +161,9 @@ fn a_state_is_stored_with_its_data() {
         State::Running,
         State::Paused(checkpoint()),
         State::Resuming(checkpoint()),
+        State::Parking,
+        State::Parked(checkpoint()),
+        State::Waking(checkpoint()),
         State::Failed(FailReason::Create("no room".into())),
     ] {
         let text = serde_json::to_string(&state).unwrap();
@@ -161,6 +179,24 @@ fn a_resume_that_fails_keeps_the_checkpoint() {
     let again = resuming.on(&Input::ResumeFailed).unwrap();
     assert_eq!(again, State::Paused(checkpoint()));
     assert_eq!(resuming.on(&Input::Ready).unwrap().saved(), None);
+}
+
+#[test]
+fn a_parked_sandbox_wakes_from_its_checkpoint_and_a_pause_keeps_it() {
+    let parking = State::Running.on(&Input::Park).unwrap();
+    let parked = parking.on(&Input::Paused(checkpoint())).unwrap();
+    assert_eq!(parked, State::Parked(checkpoint()));
+    let waking = parked.on(&Input::Wake).unwrap();
+    assert_eq!(waking.on(&Input::Ready).unwrap(), State::Running);
+    let again = waking.on(&Input::ResumeFailed).unwrap();
+    assert_eq!(again, State::Parked(checkpoint()));
+    let paused = parked.on(&Input::Pause).unwrap();
+    assert_eq!(paused, State::Paused(checkpoint()));
+    assert_eq!(parking.on(&Input::PauseFailed).unwrap(), State::Running);
+    for state in [parking, parked, waking] {
+        assert!(state.shows_running() && state.is_parked() && !state.is_running());
+    }
+    assert!(!State::Pausing.shows_running() && State::Snapshotting.shows_running());
 }
 
 /// The form of earlier versions, whose databases are still read.

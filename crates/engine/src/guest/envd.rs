@@ -8,6 +8,7 @@ use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
 use shoal_core::ports::inside::{InsideError, SandboxClient};
 use shoal_protocol::ENVD_PORT;
+use shoal_protocol::activity::Activity;
 use shoal_protocol::client::{
     ClientError, DaemonClient, EnvdClient, Network, RunEnd, SandboxTarget, TcpNetwork, UntilEnd,
 };
@@ -90,6 +91,17 @@ impl Guest for EnvdGuest {
         })
     }
 
+    fn activity(
+        &self,
+        address: IpAddr,
+        token: Option<Token>,
+    ) -> BoxFuture<'_, Result<Activity, InsideError>> {
+        Box::pin(async move {
+            let client = client(address, token.as_ref())?;
+            soon(FREEZE, client.activity()).await
+        })
+    }
+
     fn unfreeze(
         &self,
         address: IpAddr,
@@ -132,12 +144,12 @@ fn client(address: IpAddr, token: Option<&Token>) -> Result<EnvdClient, InsideEr
 }
 
 /// The result of a small call, within a time.
-async fn soon(
+async fn soon<T>(
     within: Duration,
-    asked: impl Future<Output = Result<(), ClientError>>,
-) -> Result<(), InsideError> {
+    asked: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, InsideError> {
     match timeout(within, asked).await {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(answer)) => Ok(answer),
         Ok(Err(refused @ ClientError::Refused { .. })) => {
             Err(InsideError::Refused(refused.to_string()))
         }

@@ -167,8 +167,10 @@ pub(crate) enum Command {
     Resume(ResumeRequest, Reply<Arc<SandboxRecord>>),
     /// Extend the deadline, after a resume if it is paused.
     Connect(ResumeRequest, Reply<Connected>),
-    /// Resume from the checkpoint, unless it runs.
+    /// Resume from the checkpoint, of a pause or of a park, unless it runs.
     Wake(ResumeRequest, Reply<()>),
+    /// Park, if it has been idle since this moment.
+    Park(Timestamp, Reply<()>),
     /// Take a snapshot.
     Snapshot(SnapshotRequest, Reply<Taken>),
     /// Publish that its limits are about to change, and to which.
@@ -203,6 +205,7 @@ impl Command {
             Self::Resume(..) => "resume",
             Self::Connect(..) => "connect",
             Self::Wake(..) => "wake",
+            Self::Park(..) => "park",
             Self::Snapshot(..) => "snapshot",
             Self::AnnounceResize(..) => "announce_resize",
             Self::FinishResize(..) => "finish_resize",

@@ -59,7 +59,7 @@ impl Sandboxes {
         let request = ResumeRequest {
             timeout,
             memory,
-            found_paused: record.is_some_and(|record| !record.state.is_running()),
+            found_paused: record.is_some_and(|record| !record.state.shows_running()),
         };
         self.call(permit.sandbox(), |reply| Command::Resume(request, reply))
             .await

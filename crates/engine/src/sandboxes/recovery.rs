@@ -12,7 +12,7 @@ pub(crate) enum RecoveryAction {
     /// Keep it running. The input completes an operation that was cut off, if there was one. A
     /// leftover checkpoint is deleted.
     KeepRunning(Option<Input>),
-    /// Keep it paused. The inputs complete what was cut off, in order.
+    /// Keep it paused or parked. The inputs complete what was cut off, in order.
     KeepPaused(Vec<Input>),
     /// End it, after this input.
     End(Input),
@@ -62,10 +62,16 @@ pub(crate) fn resolve(record: &SandboxRecord, found: Option<Found>) -> RecoveryA
             RecoveryAction::KeepRunning(Some(Input::PauseFailed))
         }
         (StateKind::Pausing, _) => saved(&[], of_this_run),
-        (StateKind::Resuming, Some(_)) => RecoveryAction::KeepPaused(vec![Input::ResumeFailed]),
-        (StateKind::Resuming, None) => vanished(),
-        (StateKind::Paused, Some(_)) => RecoveryAction::Keep,
-        (StateKind::Paused, None) => vanished(),
+        (StateKind::Parking, _) if of_this_run.is_none() && alive => {
+            RecoveryAction::KeepRunning(Some(Input::PauseFailed))
+        }
+        (StateKind::Parking, _) => saved(&[], of_this_run),
+        (StateKind::Resuming | StateKind::Waking, Some(_)) => {
+            RecoveryAction::KeepPaused(vec![Input::ResumeFailed])
+        }
+        (StateKind::Resuming | StateKind::Waking, None) => vanished(),
+        (StateKind::Paused | StateKind::Parked, Some(_)) => RecoveryAction::Keep,
+        (StateKind::Paused | StateKind::Parked, None) => vanished(),
         // No client knows its id yet.
         (StateKind::Creating, _) => RecoveryAction::End(Input::Kill(KillReason::Orphaned)),
         (StateKind::Failed, _) => RecoveryAction::End(Input::Kill(KillReason::Failed)),

@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use shoal_core::id::{SandboxId, TeamId};
+use shoal_core::parking::Activity;
 use shoal_core::routes::{Lookup, Route};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{FailReason, StateKind};
 use tokio::sync::watch;
 
+use super::activity::SharedActivity;
 use super::mailbox::Mailbox;
 use super::quota::Load;
 use super::waking::Waking;
@@ -23,6 +25,8 @@ pub(crate) struct Published {
     pub(crate) record: Arc<SandboxRecord>,
     /// How to reach it, while it runs.
     pub(crate) route: Option<Arc<Route>>,
+    /// Its route before it was parked, while it is. Its tokens are those of the next one.
+    pub(crate) parked: Option<Arc<Route>>,
 }
 
 #[derive(Debug)]
@@ -30,6 +34,7 @@ struct Entry {
     published: watch::Receiver<Published>,
     mailbox: Mailbox,
     waking: Arc<Waking>,
+    activity: Arc<SharedActivity>,
 }
 
 /// Of how many sandboxes that stopped is remembered why.
@@ -49,13 +54,20 @@ impl SandboxRegistry {
         id: SandboxId,
         published: watch::Receiver<Published>,
         mailbox: Mailbox,
-    ) {
+    ) -> Arc<SharedActivity> {
+        let mut entries = self.by_id.write();
+        // A task that is recovered after a panic goes on with the requests under way.
+        let known = entries.get(&id).map(|entry| entry.activity.clone());
+        let activity = known.unwrap_or_default();
+        activity.with(Activity::reopen);
         let entry = Entry {
             published,
             mailbox,
             waking: Arc::default(),
+            activity: activity.clone(),
         };
-        self.by_id.write().insert(id, entry);
+        entries.insert(id, entry);
+        activity
     }
 
     pub(crate) fn remove(&self, id: &SandboxId) {
@@ -89,6 +101,14 @@ impl SandboxRegistry {
 
     pub(crate) fn mailbox(&self, id: &SandboxId) -> Option<Mailbox> {
         self.by_id.read().get(id).map(|entry| entry.mailbox.clone())
+    }
+
+    /// The use of a sandbox.
+    pub(super) fn activity(&self, id: &SandboxId) -> Option<Arc<SharedActivity>> {
+        self.by_id
+            .read()
+            .get(id)
+            .map(|entry| entry.activity.clone())
     }
 
     /// The published state of a sandbox, its mailbox, and the attempt to wake it.
@@ -125,12 +145,13 @@ impl SandboxRegistry {
             .map(|entry| entry.published.clone())
     }
 
-    /// The routes of all sandboxes that can be reached.
+    /// The routes of all sandboxes that can be reached, or are parked.
     pub(super) fn routes(&self) -> Vec<Arc<Route>> {
         let entries = self.by_id.read();
-        let routes = entries
-            .values()
-            .filter_map(|entry| entry.published.borrow().route.clone());
+        let routes = entries.values().filter_map(|entry| {
+            let published = entry.published.borrow();
+            published.route.clone().or_else(|| published.parked.clone())
+        });
         routes.collect()
     }
 

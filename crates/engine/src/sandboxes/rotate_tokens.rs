@@ -23,7 +23,7 @@ impl Sandboxes {
         let id = permit.sandbox();
         let known = self.registry.record(id);
         if let Some(record) = known.filter(|record| record.state.is_live())
-            && !record.state.is_running()
+            && !record.state.shows_running()
         {
             return Err(SandboxError::Paused(id.clone()));
         }

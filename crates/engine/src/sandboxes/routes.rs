@@ -5,7 +5,7 @@ use std::sync::Arc;
 use shoal_core::BoxFuture;
 use shoal_core::id::{KeyId, SandboxId};
 use shoal_core::routes::{
-    Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable, WakeAuth,
+    Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable, Visit, WakeAuth,
 };
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::StateKind;
@@ -31,6 +31,13 @@ fn can_wake(record: &SandboxRecord) -> bool {
 }
 
 impl Sandboxes {
+    fn wake_auth(&self, record: &SandboxRecord) -> WakeAuth {
+        WakeAuth {
+            envd_access_token: self.parts.access.envd_access_token(record),
+            traffic_access_token: self.parts.access.traffic_access_token(record),
+        }
+    }
+
     async fn admit(&self, name: &str, credential: Credential) -> Result<Authorized, NotAuthorized> {
         let (record, key) = match credential {
             Credential::Key(key) => {
@@ -74,10 +81,8 @@ impl EngineRoutes {
         let record = &published.record;
         match &published.route {
             Some(route) => Lookup::Running(route.clone()),
-            None if can_wake(record) => Lookup::Resumable(WakeAuth {
-                envd_access_token: self.0.parts.access.envd_access_token(record),
-                traffic_access_token: self.0.parts.access.traffic_access_token(record),
-            }),
+            None if record.state.is_parked() => Lookup::Parked(self.0.wake_auth(record)),
+            None if can_wake(record) => Lookup::Resumable(self.0.wake_auth(record)),
             // A sandbox that is being paused counts as paused, as with E2B.
             None if matches!(record.state.kind(), StateKind::Pausing | StateKind::Paused) => {
                 Lookup::Paused
@@ -95,6 +100,10 @@ impl RouteTable for EngineRoutes {
             .registry
             .read(id, |published| self.seen(id, published));
         found.unwrap_or_else(|| self.0.registry.missing(id))
+    }
+
+    fn visit(&self, route: &Route) -> Option<Visit> {
+        self.0.visit(route)
     }
 
     fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {

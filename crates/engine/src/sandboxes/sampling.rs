@@ -35,7 +35,7 @@ impl Sandboxes {
     fn sample_teams(&self) {
         let mut running = HashMap::new();
         for record in self.registry.records() {
-            if record.state.is_running() && record.is_user_visible() {
+            if record.state.shows_running() && record.is_user_visible() {
                 *running.entry(record.team).or_default() += 1;
             }
         }
@@ -46,9 +46,14 @@ impl Sandboxes {
     async fn sample_all(&self, wanted: impl Fn(&SandboxId) -> bool) {
         for record in self.registry.records() {
             // No client sees the samples of a pool member.
-            let shown = record.state.is_running() && record.pool_member().is_none();
-            if shown && wanted(&record.id) {
+            if record.pool_member().is_some() || !wanted(&record.id) {
+                continue;
+            }
+            if record.state.is_running() {
                 self.sample(&record).await;
+            } else if record.state.is_parked() {
+                let now = self.parts.clock.now();
+                self.parts.telemetry.samples.rest(now, &record);
             }
         }
     }

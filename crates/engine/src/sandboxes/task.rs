@@ -1,8 +1,10 @@
 //! The task of a sandbox: it reads the mailbox, and alone writes the record.
 
+mod change;
 mod copy;
 mod end_log;
 mod member;
+mod park;
 mod resize;
 mod rest;
 mod serve;
@@ -18,7 +20,6 @@ use std::time::Duration;
 use shoal_core::detail::Chain;
 use shoal_core::driver::StartReport;
 use shoal_core::id::ExecutionId;
-use shoal_core::network::Egress;
 use shoal_core::routes::Route;
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_core::snapshot::Contents;
@@ -28,6 +29,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::{Instrument, Span};
 
 use super::Sandboxes;
+use super::activity::SharedActivity;
 use super::connect::Connected;
 use super::recovery::RecoveryAction;
 use super::registry::Published;
@@ -36,7 +38,7 @@ use crate::telemetry::EventKind;
 use shoal_core::ports::create::CreateError;
 use shoal_core::ports::sandboxes::SandboxError;
 
-use super::command::{DeadlineChange, PauseRequest, ResumeRequest};
+use super::command::{PauseRequest, ResumeRequest};
 use super::mailbox::{Commands, mailbox};
 
 /// The delay before a failed removal or pause is retried.
@@ -49,6 +51,7 @@ pub(crate) struct Sandbox {
     version: Version,
     published: watch::Sender<Published>,
     commands: Commands,
+    activity: Arc<SharedActivity>,
     /// Whether [`Sandbox::settle`] must run: a pause or a resume has just been committed.
     unsettled: bool,
 }
@@ -106,12 +109,8 @@ impl Sandbox {
     fn enter(sandboxes: Arc<Sandboxes>, record: SandboxRecord, version: Version) -> Self {
         let record = Arc::new(record);
         let (mailbox, commands) = mailbox();
-        let route = route_of(&sandboxes, &record);
-        let (published, view) = watch::channel(Published {
-            record: record.clone(),
-            route,
-        });
-        sandboxes.registry.insert(record.id.clone(), view, mailbox);
+        let (published, view) = watch::channel(published(&sandboxes, &record));
+        let activity = sandboxes.registry.insert(record.id.clone(), view, mailbox);
         sandboxes.names.note(&record);
         sandboxes.deadlines.set(&record.id, record.wakes_at());
         Self {
@@ -120,6 +119,7 @@ impl Sandbox {
             version,
             published,
             commands,
+            activity,
             unsettled: false,
         }
     }
@@ -164,19 +164,21 @@ impl Sandbox {
     fn show(&mut self, next: SandboxRecord) {
         self.record = Arc::new(next);
         self.sandboxes.names.note(&self.record);
-        let route = route_of(&self.sandboxes, &self.record);
         self.sandboxes
             .deadlines
             .set(&self.record.id, self.record.wakes_at());
-        self.published.send_replace(Published {
-            record: self.record.clone(),
-            route,
-        });
+        let now = published(&self.sandboxes, &self.record);
+        self.published.send_replace(now);
     }
 
-    /// Whether an event of this run still matters. The run of a paused sandbox is over, however it ended.
+    /// Whether an event of this run still matters. The run of a paused or parked sandbox is over, however
+    /// it ended.
     fn is_news(&self, execution: ExecutionId) -> bool {
-        execution == self.record.execution && self.record.state.kind() != StateKind::Paused
+        let rests = matches!(
+            self.record.state.kind(),
+            StateKind::Paused | StateKind::Parked
+        );
+        execution == self.record.execution && !rests
     }
 
     /// Handles an event of the sandbox. A failed sandbox is removed.
@@ -233,7 +235,7 @@ impl Sandbox {
                 .sandboxes
                 .deadlines
                 .set(&self.record.id, self.record.wakes_at()),
-            StateKind::Running => match self.record.spec.lifecycle.on_timeout {
+            StateKind::Running | StateKind::Parked => match self.record.spec.lifecycle.on_timeout {
                 OnTimeout::Kill => {
                     // While it is still listed, so that a client that follows the log gets the last line.
                     self.log_the_timeout().await;
@@ -276,16 +278,11 @@ impl Sandbox {
                 resumed: true,
             });
         }
+        self.awake().await?;
         Ok(Connected {
             record: self.prolong(request.timeout).await?,
             resumed: false,
         })
-    }
-
-    /// Extends the deadline to at least `timeout` from now.
-    async fn prolong(&mut self, timeout: Duration) -> Result<Arc<SandboxRecord>, SandboxError> {
-        let deadline = self.sandboxes.parts.clock.now() + timeout;
-        self.set_deadline(DeadlineChange::AtLeast(deadline)).await
     }
 
     async fn wake(&mut self, request: ResumeRequest) -> Result<(), SandboxError> {
@@ -294,52 +291,8 @@ impl Sandbox {
         if self.record.state.kind() == StateKind::Paused && has_memory {
             self.resume(request).await?;
         }
+        self.awake().await?;
         self.must_run()
-    }
-
-    async fn set_deadline(
-        &mut self,
-        change: DeadlineChange,
-    ) -> Result<Arc<SandboxRecord>, SandboxError> {
-        self.must_run()?;
-        if self.record.spec.lifecycle.endless {
-            return Ok(self.record.clone());
-        }
-        let latest = self.record.started_at + self.sandboxes.limits.max_timeout;
-        let deadline = match change {
-            DeadlineChange::To(moment) => moment.min(latest),
-            DeadlineChange::AtLeast(moment) => moment.min(latest).max(self.record.deadline),
-        };
-        if deadline != self.record.deadline {
-            let next = SandboxRecord {
-                deadline,
-                ..self.record.as_ref().clone()
-            };
-            self.commit(next).await?;
-            let detail = BTreeMap::from([("set_timeout", deadline.to_string())]);
-            self.emit(EventKind::Updated, detail);
-        }
-        Ok(self.record.clone())
-    }
-
-    async fn set_egress(&mut self, egress: Egress) -> Result<(), SandboxError> {
-        self.must_run()?;
-        let driver = self.driver();
-        let filter = driver.filters_egress()?;
-        // Written first: after a crash in between, the requested rules are known.
-        let before = self.record.as_ref().clone();
-        let mut next = before.clone();
-        next.spec.network.egress = egress.clone();
-        self.commit(next).await?;
-        if let Err(error) = filter.set_egress(&self.record.id, egress).await {
-            self.commit(before).await?;
-            return Err(error.into());
-        }
-        self.emit(
-            EventKind::Updated,
-            BTreeMap::from([("network", "set".to_owned())]),
-        );
-        Ok(())
     }
 
     /// The driver of the sandbox.
@@ -350,6 +303,14 @@ impl Sandbox {
     fn must_run(&self) -> Result<(), SandboxError> {
         let runs = self.record.state.is_running();
         runs.then_some(())
+            .ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))
+    }
+
+    /// As [`Sandbox::must_run`], for operations that a parked sandbox allows too.
+    fn must_show_running(&self) -> Result<(), SandboxError> {
+        let shows = self.record.state.shows_running();
+        shows
+            .then_some(())
             .ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))
     }
 
@@ -375,14 +336,24 @@ impl Sandbox {
     }
 }
 
-/// The route to a running sandbox. An unclaimed pool member has none.
+/// What everybody sees of a sandbox with this record.
+fn published(sandboxes: &Sandboxes, record: &Arc<SandboxRecord>) -> Published {
+    let route = || route_of(sandboxes, record);
+    Published {
+        record: record.clone(),
+        route: record.state.is_running().then(route).flatten(),
+        parked: record.state.is_parked().then(route).flatten(),
+    }
+}
+
+/// The route of the last run of a sandbox. An unclaimed pool member has none.
 fn route_of(sandboxes: &Sandboxes, record: &SandboxRecord) -> Option<Arc<Route>> {
     let StartReport {
         address, runtime, ..
     } = record
         .report
         .as_ref()
-        .filter(|_| record.state.is_running() && record.pool_member().is_none())?;
+        .filter(|_| record.pool_member().is_none())?;
     Some(Arc::new(Route {
         sandbox: record.id.clone(),
         team: record.team,

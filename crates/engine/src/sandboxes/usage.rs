@@ -36,7 +36,10 @@ impl Sandboxes {
             if record.pool_member().is_none() {
                 teams.insert(record.team);
             }
-            starting += usize::from(matches!(kind, StateKind::Creating | StateKind::Resuming));
+            starting += usize::from(matches!(
+                kind,
+                StateKind::Creating | StateKind::Resuming | StateKind::Waking
+            ));
             if kind != StateKind::Paused {
                 counted += 1;
                 cpu = cpu.saturating_add(record.cpu_kept().0);

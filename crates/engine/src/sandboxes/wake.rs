@@ -1,4 +1,4 @@
-//! Resumes a paused sandbox for its traffic.
+//! Resumes a paused or parked sandbox for its traffic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use shoal_core::ports::sandboxes::SandboxError;
 const LEAST_WAKE: Duration = Duration::from_secs(300);
 
 impl Sandboxes {
-    /// Resumes a paused sandbox. Concurrent callers wait for the same run.
+    /// Resumes a paused or parked sandbox. Concurrent callers wait for the same run.
     pub(crate) async fn wake(&self, id: &SandboxId) -> Result<Arc<Route>, NotResumed> {
         let (published, mailbox, waking) = self.registry.sleeper(id).ok_or(NotResumed::Gone)?;
         let mut attempt = waking.join(|ends| {

@@ -47,6 +47,28 @@ impl History {
             disk_used: usage.disk_bytes.min(resources.disk.bytes()),
             disk_total: resources.disk.bytes(),
         };
+        self.keep(sample);
+    }
+
+    /// Adds a sample of a parked sandbox, which uses its disk only.
+    fn rest(&mut self, at: Timestamp, record: &SandboxRecord) {
+        // Its next run counts processor time anew.
+        self.last = None;
+        let Some(before) = self.fine.back() else {
+            return;
+        };
+        let sample = Sample {
+            at,
+            cpu_count: record.spec.resources.cpu.whole(),
+            cpu_used_percent: 0.0,
+            memory_used: 0,
+            memory_cache: 0,
+            ..*before
+        };
+        self.keep(sample);
+    }
+
+    fn keep(&mut self, sample: Sample) {
         push(&mut self.fine, sample, FINE);
         if self.taken.is_multiple_of(COARSE_EVERY) {
             push(&mut self.coarse, sample, COARSE);
@@ -117,6 +139,13 @@ impl Samples {
         history.take(at, usage, record);
     }
 
+    /// Adds a sample of a parked sandbox.
+    pub(crate) fn rest(&self, at: Timestamp, record: &SandboxRecord) {
+        let mut all = self.0.write();
+        let history = all.entry(record.id.clone()).or_default();
+        history.rest(at, record);
+    }
+
     pub(crate) fn forget(&self, id: &SandboxId) {
         self.0.write().remove(id);
     }
@@ -149,6 +178,34 @@ mod tests {
             .collect();
         // Two processors: one second a second of one is a half. No sample is made up for the beginning.
         assert_eq!(shares, [50.0, 100.0]);
+    }
+
+    #[test]
+    fn a_parked_sandbox_uses_its_disk_alone_and_counts_anew_when_it_wakes() {
+        let record = test_util::record("ia");
+        let mut history = History::default();
+        let used = |seconds: u64| Usage {
+            cpu_nanos: seconds * 1_000_000_000,
+            memory_bytes: 7,
+            disk_bytes: 9,
+            ..Usage::default()
+        };
+        history.take(at(0), &used(0), &record);
+        history.take(at(5), &used(5), &record);
+        history.rest(at(10), &record);
+        history.take(at(15), &used(1), &record);
+        history.take(at(20), &used(6), &record);
+        let seen: Vec<_> = history
+            .between(None, None)
+            .iter()
+            .map(|s| (s.at, s.cpu_used_percent, s.memory_used, s.disk_used))
+            .collect();
+        let expected = [
+            (at(5), 50.0, 7, 9),
+            (at(10), 0.0, 0, 9),
+            (at(20), 50.0, 7, 9),
+        ];
+        assert_eq!(seen, expected);
     }
 
     #[test]

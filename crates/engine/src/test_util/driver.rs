@@ -5,6 +5,7 @@ mod port;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ use shoal_core::driver::{
 };
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::network::Egress;
-use shoal_core::resources::{Mib, MilliCpu, Resources};
+use shoal_core::resources::{Mib, MilliCpu, Resources, Usage};
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::FailReason;
 use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc};
@@ -36,6 +37,10 @@ struct FakeState {
     sandboxes: Mutex<HashMap<SandboxId, FakeSandbox>>,
     snapshots: Mutex<HashMap<SnapshotId, Contents>>,
     refuses: Mutex<Refusals>,
+    /// How often the use of a sandbox was read.
+    reads: AtomicUsize,
+    /// The free bytes of its disk.
+    room: Mutex<Option<u64>>,
     starts: Gate,
     saves: Gate,
     resizes: Gate,
@@ -54,6 +59,7 @@ struct FakeSandbox {
     /// How often it was frozen.
     freezes: usize,
     paused: Option<FoundPaused>,
+    usage: Usage,
 }
 
 /// The operations that a fake driver refuses from now on.
@@ -105,6 +111,7 @@ impl FakeDriver {
             isolation: Isolation::None,
             memory_snapshot: capable,
             nested_containers: capable,
+            idle_cpu: MilliCpu(0),
         };
         let capabilities = Capabilities {
             driver: name.to_owned(),
@@ -121,6 +128,8 @@ impl FakeDriver {
             sandboxes: Mutex::default(),
             snapshots: Mutex::default(),
             refuses: Mutex::default(),
+            reads: AtomicUsize::new(0),
+            room: Mutex::default(),
             starts: Gate::default(),
             saves: Gate::default(),
             resizes: Gate::default(),
@@ -179,6 +188,24 @@ impl FakeDriver {
     /// Makes operations fail from now on.
     pub fn refuse(&self, refuses: Refusals) {
         *self.state.refuses.lock() = refuses;
+    }
+
+    /// Sets what a running sandbox uses.
+    pub fn set_usage(&self, id: &SandboxId, usage: Usage) {
+        if let Some(sandbox) = self.state.sandboxes.lock().get_mut(id) {
+            sandbox.usage = usage;
+        }
+    }
+
+    /// How often the use of a sandbox was read.
+    #[must_use]
+    pub fn reads(&self) -> usize {
+        self.state.reads.load(Ordering::Relaxed)
+    }
+
+    /// Sets the free bytes of its disk.
+    pub fn set_room(&self, bytes: u64) {
+        *self.state.room.lock() = Some(bytes);
     }
 
     /// The gate of starts.
@@ -348,6 +375,7 @@ impl FakeDriver {
                     frozen: false,
                     freezes: 0,
                     paused: None,
+                    usage: Usage::default(),
                 });
                 Ok(())
             }

@@ -23,6 +23,7 @@ use shoal_core::ports::inside::{
     TerminalSize,
 };
 use shoal_core::session::path::SessionPath;
+use shoal_protocol::activity::Activity;
 use shoal_protocol::client::{RunEnd, SandboxTarget};
 
 /// A daemon that accepts every request unless it is told otherwise, and records them.
@@ -58,6 +59,8 @@ pub struct FakeGuest {
     pub input: Arc<Mutex<Vec<u8>>>,
     /// Its files, by path.
     pub files: Arc<Mutex<BTreeMap<String, Bytes>>>,
+    /// What runs in it, in the eyes of its daemon.
+    pub activity: Arc<Mutex<Activity>>,
     /// Its links, by path. A link leads to the file of the same path, or nowhere.
     pub links: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -106,6 +109,21 @@ impl Guest for FakeGuest {
         })
     }
 
+    fn activity(
+        &self,
+        _: IpAddr,
+        _: Option<Token>,
+    ) -> BoxFuture<'_, Result<Activity, InsideError>> {
+        let (silent, activity) = (self.silent, self.activity.lock().clone());
+        Box::pin(async move {
+            if silent {
+                Err(InsideError::Unreachable("the test silences it".to_owned()))
+            } else {
+                Ok(activity)
+            }
+        })
+    }
+
     fn unfreeze(&self, _: IpAddr, _: Option<Token>) -> BoxFuture<'_, Result<(), InsideError>> {
         *self.frozen.lock() = false;
         Box::pin(async { Ok(()) })
@@ -124,10 +142,11 @@ impl Guest for FakeGuest {
         })
     }
 
-    fn open(&self, target: SandboxTarget, _: Option<RunEnd>) -> Arc<dyn SandboxClient> {
+    fn open(&self, target: SandboxTarget, end: Option<RunEnd>) -> Arc<dyn SandboxClient> {
         Arc::new(FakeClient {
             guest: self.clone(),
             target,
+            _end: end,
         })
     }
 }
@@ -136,6 +155,8 @@ impl Guest for FakeGuest {
 struct FakeClient {
     guest: FakeGuest,
     target: SandboxTarget,
+    /// Held while the client is open, as a real one does.
+    _end: Option<RunEnd>,
 }
 
 impl SandboxClient for FakeClient {

@@ -14,6 +14,7 @@ mod limits;
 mod names;
 mod native;
 mod panics;
+mod parking;
 mod pool;
 mod privileged;
 mod registries;

@@ -513,7 +513,7 @@ async fn a_sandbox_is_made_with_other_limits_or_not_handed_out() {
 }
 
 /// Puts a sandbox into a state as a server that was killed would have left it.
-async fn left_in(fixture: &Fixture, id: &SandboxId, state: State) {
+pub(super) async fn left_in(fixture: &Fixture, id: &SandboxId, state: State) {
     let store = SqliteStore::open(&fixture.directory.path().join("shoal.db")).unwrap();
     let found = store.sandbox(id).await.unwrap().unwrap();
     let next = SandboxRecord {

@@ -69,6 +69,11 @@ impl Children {
         Ok(Child { pid, exit })
     }
 
+    /// Whether the daemon started this child.
+    pub(crate) fn has_started(&self, pid: i32) -> bool {
+        self.state.lock().running.contains_key(&pid)
+    }
+
     /// Reaps all zombies and delivers their statuses.
     pub(crate) fn reap(&self) {
         loop {

@@ -149,6 +149,19 @@ impl Processes {
         state.live.values().map(|process| process.info()).collect()
     }
 
+    /// The program and arguments of all live processes.
+    pub(crate) fn command_lines(&self) -> Vec<Vec<String>> {
+        let state = self.state.lock();
+        let lines = state.live.values().map(|process| {
+            let config = &process.config;
+            std::iter::once(&config.cmd)
+                .chain(&config.args)
+                .cloned()
+                .collect()
+        });
+        lines.collect()
+    }
+
     /// Looks up a process. If several have the tag, the newest.
     pub(super) fn find(&self, selector: Option<&Selector>) -> Result<LookupResult, NotFound> {
         let state = self.state.lock();

@@ -86,6 +86,7 @@ async fn the_first_token_is_required_from_the_start() {
         (Method::POST, "/files/compose"),
         (Method::POST, "/freeze"),
         (Method::POST, "/unfreeze"),
+        (Method::GET, "/activity"),
         (Method::GET, "/tunnel/22"),
         (Method::POST, "/process.Process/Start"),
         (Method::POST, "/process.Process/List"),

@@ -57,6 +57,24 @@ fn is_alive(pid: u32) -> bool {
 }
 
 #[tokio::test]
+async fn running_commands_are_activity_until_they_end() {
+    let daemon = daemon!();
+    let client = daemon.client();
+    assert_eq!(
+        client.activity().await.unwrap().commands,
+        Vec::<Vec<String>>::new()
+    );
+    let mut process = client.start(shell("read line")).await.unwrap();
+    let line: Vec<String> = ["/bin/sh", "-c", "read line"].map(String::from).into();
+    let activity = client.activity().await.unwrap();
+    assert_eq!((activity.commands, activity.orphans), (vec![line], 0));
+    let pid = Selector::Pid(process.pid());
+    client.signal(pid, Signal::SIGNAL_SIGKILL).await.unwrap();
+    wait(&mut process).await;
+    assert!(client.activity().await.unwrap().commands.is_empty());
+}
+
+#[tokio::test]
 async fn a_process_streams_start_output_and_end_in_both_codecs() {
     let daemon = daemon!();
     let finished = daemon.run("echo out; echo err >&2").await;

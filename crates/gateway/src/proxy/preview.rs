@@ -91,7 +91,7 @@ impl Gateway {
     /// Whether a machine runs, or will run or end soon without anybody's help.
     fn is_up(&self, machine: &SandboxId) -> bool {
         match self.shared.routes.lookup(machine) {
-            Lookup::Running(_) | Lookup::Busy => true,
+            Lookup::Running(_) | Lookup::Parked(_) | Lookup::Busy => true,
             Lookup::Resumable(_) | Lookup::Paused | Lookup::Failed(_) | Lookup::Unknown => false,
         }
     }

@@ -2,10 +2,12 @@
 
 mod bounds;
 mod connections;
+mod parked;
 mod preview;
 mod streams;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -14,10 +16,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use shoal_core::BoxFuture;
 use shoal_core::auth::{Token, TokenSeed};
 use shoal_core::id::{KeyId, TeamId};
-use shoal_core::routes::{Authorized, Credential, NotAuthorized};
+use shoal_core::routes::{Authorized, Credential, NotAuthorized, NotResumed, WakeAuth};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 use super::exchange::empty;
 use super::*;
@@ -37,10 +40,28 @@ struct OneSandbox {
     asleep: Mutex<Option<Result<Arc<Route>, NotResumed>>>,
     /// Whether it is changing its state.
     busy: Mutex<bool>,
+    /// Whether it is parked, not paused, while it is asleep.
+    parked: Mutex<bool>,
+    /// How many visits are refused, because it is about to be parked.
+    refuses_visits: Mutex<usize>,
+    /// The requests under way.
+    visits: Arc<()>,
     key_deleted: watch::Sender<bool>,
 }
 
 impl OneSandbox {
+    fn running(route: Route) -> Self {
+        Self {
+            route: watch::channel(Some(Arc::new(route))).0,
+            asleep: Mutex::default(),
+            busy: Mutex::default(),
+            parked: Mutex::default(),
+            refuses_visits: Mutex::default(),
+            visits: Arc::default(),
+            key_deleted: watch::channel(false).0,
+        }
+    }
+
     /// Pauses it until it is woken with this result.
     fn rest(&self, woken: Result<(), NotResumed>) {
         let route = self.route.send_replace(None);
@@ -58,17 +79,32 @@ impl RouteTable for OneSandbox {
         {
             Some(route) => Lookup::Running(route.clone()),
             None => match &*self.asleep.lock() {
-                Some(_) => {
-                    let route = sandbox();
-                    Lookup::Resumable(WakeAuth {
-                        envd_access_token: route.envd_access_token,
-                        traffic_access_token: route.traffic_access_token,
-                    })
+                Some(woken) => {
+                    let route = woken.clone().unwrap_or_else(|_| Arc::new(sandbox()));
+                    let auth = WakeAuth {
+                        envd_access_token: route.envd_access_token.clone(),
+                        traffic_access_token: route.traffic_access_token.clone(),
+                    };
+                    if *self.parked.lock() {
+                        Lookup::Parked(auth)
+                    } else {
+                        Lookup::Resumable(auth)
+                    }
                 }
                 None if *self.busy.lock() => Lookup::Busy,
                 None => Lookup::Unknown,
             },
         }
+    }
+
+    fn visit(&self, _: &Route) -> Option<Visit> {
+        let mut refuses = self.refuses_visits.lock();
+        if *refuses > 0 {
+            *refuses -= 1;
+            self.rest(Ok(()));
+            return None;
+        }
+        Some(Visit::until_dropped(self.visits.clone()))
     }
 
     fn wake(
@@ -168,12 +204,7 @@ async fn fixture_with(config: GatewayConfig, change: impl FnOnce(&mut Route)) ->
     .await;
     let mut route = sandbox();
     change(&mut route);
-    let routes = Arc::new(OneSandbox {
-        route: watch::channel(Some(Arc::new(route))).0,
-        asleep: Mutex::default(),
-        busy: Mutex::default(),
-        key_deleted: watch::channel(false).0,
-    });
+    let routes = Arc::new(OneSandbox::running(route));
     let gateway = Gateway::new(config, routes.clone());
     let gateway = serve(move |request: Request<Incoming>| {
         let gateway = gateway.clone();

@@ -87,6 +87,14 @@ impl Checkpointer for OciDriver {
         Box::pin(save::pause(self.shared.clone(), id.clone(), contents))
     }
 
+    fn room(&self) -> BoxFuture<'_, Result<Option<u64>, DriverError>> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let room = blocking(move || shared.disk.free()).await;
+            room.map(Some).map_err(failed("read the free disk"))
+        })
+    }
+
     fn prepare_resume(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(paused::prepare_resume(self.shared.clone(), id.clone()))
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use shoal_core::driver::RuntimeInfo;
+use shoal_core::resources::MilliCpu;
 use shoal_core::template::RuntimeName;
 
 use super::{Kind, Runtime, RuntimeTimeouts};
@@ -94,6 +95,7 @@ fn probe(
         isolation: kind.isolation(),
         memory_snapshot: kind == Kind::Runsc,
         nested_containers: kind == Kind::Runsc,
+        idle_cpu: idle_cpu(kind, &config.platform),
     };
     Ok(Runtime {
         kind,
@@ -103,6 +105,13 @@ fn probe(
         platform: config.platform.clone(),
         timeouts: config.timeouts,
     })
+}
+
+/// The processor time of an idle sandbox: with `systrap`, a timer of gVisor's kernel fires every
+/// millisecond.
+fn idle_cpu(kind: Kind, platform: &str) -> MilliCpu {
+    let ticks = kind == Kind::Runsc && platform == "systrap";
+    MilliCpu(if ticks { 40 } else { 0 })
 }
 
 /// A digest of the program: different builds may report the same version.

@@ -127,6 +127,10 @@ pub struct Sandbox {
     pub port: u16,
     /// `creating`, `running`, `paused`, or a transition between these.
     pub status: String,
+    /// Whether it is parked: idle, and saved on the disk until it is needed (Shoal extension). Its
+    /// status is `running`.
+    #[serde(default)]
+    pub parked: bool,
     /// Creation time.
     pub created_at: String,
     /// Time at which it is killed or paused.
@@ -210,7 +214,7 @@ pub struct SandboxLogs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
-    /// Type: `created`, `updated`, `paused`, `resumed`, `snapshotted`, `killed`.
+    /// Type: `created`, `updated`, `paused`, `resumed`, `parked`, `woken`, `snapshotted`, `killed`.
     pub kind: String,
     /// Time.
     pub at: String,

@@ -7,7 +7,7 @@ use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
 use shoal_core::clock::Clock;
 use shoal_core::id::{KeyId, SandboxId};
 use shoal_core::routes::{
-    Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable,
+    Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable, Visit,
 };
 use shoal_engine::SystemClock;
 
@@ -26,6 +26,10 @@ impl AuditedRoutes {
 impl RouteTable for AuditedRoutes {
     fn lookup(&self, id: &SandboxId) -> Lookup {
         self.inner.lookup(id)
+    }
+
+    fn visit(&self, route: &Route) -> Option<Visit> {
+        self.inner.visit(route)
     }
 
     fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {

@@ -19,6 +19,7 @@ impl Sandbox {
         &mut self,
         request: SnapshotRequest,
     ) -> Result<Taken, SandboxError> {
+        self.must_be_awake().await?;
         self.record.state.on(&Input::Snapshot)?;
         let driver = self.driver();
         let checkpointer = driver.checkpoints()?;

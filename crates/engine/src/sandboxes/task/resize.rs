@@ -24,6 +24,7 @@ impl Sandbox {
         resize: Resize,
         kept: Option<QuotaReservation>,
     ) -> Result<(), SandboxError> {
+        self.must_be_awake().await?;
         self.must_run()?;
         self.driver().resizes()?;
         let (aim, kept) = self.aim(resize, kept)?;
@@ -46,6 +47,7 @@ impl Sandbox {
                 Ok(self.record.clone())
             }
             Some(aim) => {
+                self.must_be_awake().await?;
                 self.must_run()?;
                 self.put_in_force(aim, None).await
             }
@@ -58,6 +60,7 @@ impl Sandbox {
         &mut self,
         resize: Resize,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        self.must_be_awake().await?;
         self.must_run()?;
         self.driver().resizes()?;
         let before = self.record.aim;
@@ -169,7 +172,7 @@ impl Sandbox {
                     Ok(_) => Ok(()),
                 }
             }
-            StateKind::Paused => self.note_limits(aim, None).await,
+            StateKind::Paused | StateKind::Parked => self.note_limits(aim, None).await,
             // It is ending.
             _ => Ok(()),
         };

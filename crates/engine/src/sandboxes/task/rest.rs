@@ -8,7 +8,7 @@ use shoal_core::driver::{DriverError, Start};
 use shoal_core::id::ExecutionId;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::{Contents, Saved};
-use shoal_core::state::{Input, State, StateKind};
+use shoal_core::state::{Input, InputKind, Refused, State, StateKind};
 
 use super::Sandbox;
 use crate::random;
@@ -27,9 +27,16 @@ impl Sandbox {
             return Ok(());
         }
         self.record.state.on(&Input::Pause)?;
+        let contents = request.contents.unwrap_or(self.record.spec.persistent);
+        if state == StateKind::Parked {
+            if contents.has_memory() {
+                return self.pause_parked().await;
+            }
+            // Its memory holds writes that are not in its files.
+            self.must_be_awake().await?;
+        }
         let driver = self.driver();
         let checkpointer = driver.checkpoints()?;
-        let contents = request.contents.unwrap_or(self.record.spec.persistent);
         self.freeze_guest(contents, request.healthy).await?;
         if let Err(error) = self.advance(&Input::Pause).await {
             self.unfreeze_guest().await;
@@ -72,7 +79,8 @@ impl Sandbox {
             return;
         };
         if let Some(saved) = state.saved() {
-            count(saved, "pause");
+            let is_parked = state.kind() == StateKind::Parked;
+            count(saved, if is_parked { "park" } else { "pause" });
         }
         let next = self
             .record
@@ -88,8 +96,16 @@ impl Sandbox {
         &mut self,
         request: ResumeRequest,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
-        if request.found_paused && self.record.state.is_running() {
-            return self.prolong(request.timeout).await;
+        if self.record.state.shows_running() {
+            if request.found_paused {
+                return self.prolong(request.timeout).await;
+            }
+            // Its users do not know that it is parked.
+            return Err(Refused {
+                input: InputKind::Resume,
+                state: StateKind::Running,
+            }
+            .into());
         }
         let state = self.record.state.on(&Input::Resume)?;
         let load = Load::kept(&self.record);
@@ -114,7 +130,7 @@ impl Sandbox {
     }
 
     /// Ends the run of a resume that failed.
-    async fn roll_back(&self) -> Result<(), DriverError> {
+    pub(super) async fn roll_back(&self) -> Result<(), DriverError> {
         let driver = self.driver();
         driver.checkpoints()?.rollback_resume(&self.record.id).await
     }
@@ -151,7 +167,7 @@ impl Sandbox {
         Ok(self.record.clone())
     }
 
-    /// Prepares the next resume after a pause, or deletes the checkpoint after a resume. The caller has
+    /// Prepares the next run after a pause or a park, or deletes the checkpoint after a resume. The caller has
     /// its answer already. Runs before any other command: the next pause needs the place.
     pub(super) async fn settle(&mut self) {
         if !std::mem::take(&mut self.unsettled) {
@@ -159,7 +175,9 @@ impl Sandbox {
         }
         let (driver, id) = (self.driver(), &self.record.id);
         let settled = match (self.record.state.kind(), driver.checkpointer()) {
-            (StateKind::Paused, Some(checkpointer)) => checkpointer.prepare_resume(id).await,
+            (StateKind::Paused | StateKind::Parked, Some(checkpointer)) => {
+                checkpointer.prepare_resume(id).await
+            }
             (StateKind::Running, Some(checkpointer)) => checkpointer.delete_checkpoint(id).await,
             _ => Ok(()),
         };
@@ -174,7 +192,12 @@ impl Sandbox {
         let id = self.record.id.clone();
         let cleared = match action {
             // Its last run may have left something.
-            RecoveryAction::Keep if self.record.state.kind() == StateKind::Paused => {
+            RecoveryAction::Keep
+                if matches!(
+                    self.record.state.kind(),
+                    StateKind::Paused | StateKind::Parked
+                ) =>
+            {
                 self.roll_back().await
             }
             RecoveryAction::Keep => Ok(()),

@@ -49,6 +49,10 @@ impl Sandbox {
                 answer(reply, self.wake(request).await);
                 self.settle().await;
             }
+            Command::Park(idle_since, reply) => {
+                answer(reply, self.park(idle_since).await);
+                self.settle().await;
+            }
             Command::Snapshot(request, reply) => {
                 self.settle_rotation().await;
                 answer(reply, self.snapshot(request).await);

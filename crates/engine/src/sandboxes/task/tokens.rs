@@ -15,6 +15,7 @@ impl Sandbox {
     /// Replaces the tokens. The new salt is committed before the daemon gets the new token, so that both
     /// tokens are known after a crash in between; see [`Sandbox::finish_rotation`].
     pub(super) async fn rotate_tokens(&mut self) -> Result<Arc<SandboxRecord>, SandboxError> {
+        self.must_be_awake().await?;
         self.must_run()?;
         let spec = &self.record.spec;
         if !spec.secure && spec.network.allow_public_traffic {

@@ -1,6 +1,7 @@
 //! The traits of the fake driver.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use shoal_core::BoxFuture;
@@ -76,7 +77,8 @@ impl Driver for FakeDriver {
     }
 
     fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>> {
-        let usage = self.of_live(id, |_| Usage::default());
+        self.state.reads.fetch_add(1, Ordering::Relaxed);
+        let usage = self.of_live(id, |sandbox| sandbox.usage);
         Box::pin(async move { usage })
     }
 
@@ -163,6 +165,11 @@ impl Checkpointer for FakeDriver {
             sandbox.ok_or(DriverError::NotFound(id))?.alive = false;
             Ok(())
         })
+    }
+
+    fn room(&self) -> BoxFuture<'_, Result<Option<u64>, DriverError>> {
+        let room = *self.state.room.lock();
+        Box::pin(async move { Ok(room) })
     }
 
     fn prepare_resume(&self, _: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {

@@ -65,12 +65,7 @@ async fn session(number: u8) -> Previewed {
         waking: Mutex::new(Waking::Never),
         wakes: AtomicUsize::new(0),
     });
-    let routes = Arc::new(OneSandbox {
-        route: watch::channel(Some(Arc::new(route))).0,
-        asleep: Mutex::default(),
-        busy: Mutex::default(),
-        key_deleted: watch::channel(false).0,
-    });
+    let routes = Arc::new(OneSandbox::running(route));
     let config = GatewayConfig {
         domain: Some("e2b.localhost".to_owned()),
         ..GatewayConfig::default()

@@ -47,7 +47,7 @@ mod tests {
 
     use shoal_core::driver::Isolation;
     use shoal_core::id::ExecutionId;
-    use shoal_core::resources::Resources;
+    use shoal_core::resources::{MilliCpu, Resources};
     use shoal_core::snapshot::{Contents, Saved};
 
     use super::*;
@@ -62,6 +62,7 @@ mod tests {
             isolation: Isolation::UserspaceKernel,
             memory_snapshot: true,
             nested_containers: false,
+            idle_cpu: MilliCpu(0),
         }
     }
 

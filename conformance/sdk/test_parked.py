@@ -1,0 +1,157 @@
+"""Sandboxes that are parked when nobody uses them: saved with their memory and ended. Their clients do not notice.
+
+`conformance/parked.py` runs the cases of all other files in this way.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from e2b import Sandbox
+
+from ..hostile.machine import Call
+from ..installation import Installation, wait_until
+from ..parked import PARKING
+
+#: Time for a park, on a busy machine.
+SOON = 60
+
+
+@dataclass
+class Parking:
+    """A server that parks sandboxes after a second."""
+
+    server: Installation
+
+    def create(self, **more) -> Sandbox:
+        return Sandbox.create(**(self.server.options() | {"timeout": 900} | more))
+
+    def native(self, sandbox: Sandbox) -> dict:
+        status, told = Call(self.server).get(f"/api/v1/sandbox/{sandbox.sandbox_id}")
+        assert status == 200, told
+        return told["data"]
+
+    def is_parked(self, sandbox: Sandbox) -> bool:
+        shown = self.native(sandbox)
+        assert shown["status"] == "running", shown
+        return shown["parked"] and not self.server.processes(sandbox.sandbox_id)
+
+    def wait(self, *sandboxes: Sandbox) -> None:
+        """Waits until they are parked and none of their processes is left."""
+        for sandbox in sandboxes:
+            wait_until(lambda: self.is_parked(sandbox), SOON, "parked")
+
+
+@pytest.fixture(scope="module")
+def parking(another) -> Parking:
+    return Parking(another("parked", ["disk.size=4GiB", "runtime.allowed=any", *PARKING]))
+
+
+def test_commands_and_files_wake_a_sandbox_whose_answers_do_not_change(parking):
+    sandbox = parking.create(envs={"OWN": "1"}, metadata={"k": "v"})
+    sandbox.commands.run("echo in memory > /dev/shm/note")
+    before = sandbox.get_info()
+    parking.wait(sandbox)
+    shown = sandbox.get_info()
+    assert (shown.state, shown.started_at, shown.end_at) == (before.state, before.started_at, before.end_at)
+    assert sandbox.sandbox_id in {listed.sandbox_id for listed in Sandbox.list(**parking.server.options()).next_items()}
+    assert parking.native(sandbox)["parked"], "a look does not wake it"
+    assert sandbox.commands.run("cat /dev/shm/note; echo $OWN").stdout == "in memory\n1\n"
+    assert not parking.native(sandbox)["parked"]
+    parking.wait(sandbox)
+    sandbox.files.write("/tmp/written", "x" * 100_000)
+    parking.wait(sandbox)
+    assert len(sandbox.files.read("/tmp/written")) == 100_000
+    parking.wait(sandbox)
+    assert Sandbox.connect(sandbox.sandbox_id, **parking.server.options()).is_running()
+    after = sandbox.get_info()
+    assert (after.started_at, after.end_at) == (before.started_at, before.end_at)
+    sandbox.kill()
+
+
+def test_what_needs_no_program_does_not_wake_it(parking):
+    sandbox = parking.create()
+    sandbox.commands.run("true")
+    wait_until(lambda: sandbox.get_metrics(), SOON, "a sample")
+    parking.wait(sandbox)
+    wait_until(lambda: sandbox.get_metrics()[-1].mem_used == 0, SOON, "a sample of a parked sandbox")
+    before = sandbox.get_info().end_at
+    sandbox.set_timeout(1000)
+    assert sandbox.get_info().end_at > before
+    assert parking.is_parked(sandbox)
+    sandbox.kill()
+    assert not Sandbox.list(**parking.server.options()).next_items()
+
+
+def test_programs_that_run_are_not_cut_off(parking):
+    sandbox = parking.create()
+    # The client of one stays connected, that of the next has gone, and nobody waits for the last.
+    handle = sandbox.commands.run("sleep 3; echo one > /tmp/one", background=True)
+    left = sandbox.commands.run("sleep 3; echo two > /tmp/two", background=True)
+    left.disconnect()
+    sandbox.commands.run("(setsid sh -c 'sleep 3; echo three > /tmp/three' > /dev/null 2>&1 &)")
+    handle.wait()
+    parking.wait(sandbox)
+    assert sandbox.files.read("/tmp/one") + sandbox.files.read("/tmp/two") == "one\ntwo\n"
+    assert sandbox.files.read("/tmp/three") == "three\n"
+    sandbox.kill()
+
+
+def test_a_port_and_a_signed_url_wake_it(parking):
+    sandbox = parking.create(secure=True)
+    sandbox.files.write("/tmp/signed", "by url")
+    headers = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "8080"}
+    parking.wait(sandbox)
+    closed = httpx.get(parking.server.url, headers=headers, timeout=60)
+    assert closed.status_code == 502 and "port is not open" in closed.text
+    parking.wait(sandbox)
+    url = sandbox.download_url("/tmp/signed", use_signature_expiration=60)
+    assert httpx.get(url, timeout=60).text == "by url"
+    parking.wait(sandbox)
+    # Its daemon refuses, as that of a running sandbox does.
+    refused = httpx.get(f"{parking.server.url}/envs", headers=headers | {"E2b-Sandbox-Port": "49983"}, timeout=60)
+    assert refused.status_code == 401, refused.text
+    sandbox.kill()
+
+
+def test_snapshots_pauses_and_deadlines_of_parked_sandboxes(parking):
+    options = parking.server.options()
+    sandbox = parking.create()
+    sandbox.files.write("/tmp/kept", "kept")
+    parking.wait(sandbox)
+    snapshot = sandbox.create_snapshot()
+    parking.wait(sandbox)
+    clone = parking.create(template=snapshot.snapshot_id)
+    assert clone.files.read("/tmp/kept") == "kept"
+    clone.kill()
+    assert parking.native(sandbox)["parked"], "a clone of its snapshot does not need it"
+    sandbox.pause()
+    assert sandbox.get_info().state == "paused"
+    assert Sandbox.connect(sandbox.sandbox_id, **options).files.read("/tmp/kept") == "kept"
+    sandbox.kill()
+    short = parking.create(timeout=20)
+    parking.wait(short)
+    call, path = Call(parking.server), f"/sandboxes/{short.sandbox_id}"
+    wait_until(lambda: call.get(path)[0] == 404, SOON, "ended at its deadline")
+
+
+def test_a_crash_of_the_server_loses_no_parked_sandbox_and_all_wake_at_once(parking):
+    sandboxes = [parking.create() for _ in range(6)]
+    for number, sandbox in enumerate(sandboxes):
+        sandbox.files.write("/tmp/number", str(number))
+    parking.wait(*sandboxes)
+    parking.server.crash()
+    parking.server.start()
+    for sandbox in sandboxes:
+        assert parking.is_parked(sandbox)
+
+    def read(sandbox: Sandbox) -> str:
+        return sandbox.files.read("/tmp/number")
+
+    with ThreadPoolExecutor(len(sandboxes)) as pool:
+        assert list(pool.map(read, sandboxes)) == [str(number) for number in range(6)]
+    for sandbox in sandboxes:
+        sandbox.kill()

@@ -1,0 +1,184 @@
+//! Parks idle sandboxes: they are saved with their memory and ended, until they are needed.
+
+use std::sync::Arc;
+
+use shoal_core::clock::Timestamp;
+use shoal_core::detail::Chain;
+use shoal_core::driver::{DriverError, RuntimeInfo};
+use shoal_core::parking::{CpuReading, Facts, ParkingRules};
+use shoal_core::resources::Usage;
+use shoal_core::sandbox::{PARKING_KEY, PARKING_OFF, Purpose, SandboxRecord};
+use shoal_core::state::StateKind;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Sandboxes;
+use super::activity::SharedActivity;
+use super::command::Command;
+
+/// How many sandboxes are parked at once: each writes its memory to the disk.
+pub(super) const AT_ONCE: usize = 2;
+
+/// Whether a sandbox may be parked at all. Members of pools and builds are not: they are not a user's.
+pub(super) fn may_park(record: &SandboxRecord) -> bool {
+    let settled = record.aim.is_none() && !record.resizing && record.tokens.next.is_none();
+    let asked = record.spec.metadata.get(PARKING_KEY).map(String::as_str) != Some(PARKING_OFF);
+    let is_users = record.spec.purpose == Purpose::Use;
+    record.state.kind() == StateKind::Running && is_users && settled && asked
+}
+
+impl Sandboxes {
+    /// Looks for idle sandboxes and parks them. Never ends.
+    pub(crate) async fn park_for_ever(self: &Arc<Self>) {
+        let Some(rules) = self.parking else {
+            return std::future::pending().await;
+        };
+        loop {
+            let next = self.parts.clock.now() + rules.look_every();
+            if !self.parts.work.is_stopping() {
+                self.park_idle(&rules).await;
+            }
+            self.parts.clock.sleep_until(next).await;
+        }
+    }
+
+    /// Begins to park the sandboxes that have been idle for longest. Others wait for the next look.
+    async fn park_idle(self: &Arc<Self>, rules: &ParkingRules) {
+        let mut idle = Vec::new();
+        for record in self.registry.records() {
+            if may_park(&record)
+                && let Some(since) = self.idle_since(rules, &record).await
+            {
+                idle.push((since, record));
+            }
+        }
+        idle.sort_by_key(|(since, _)| *since);
+        for (since, record) in idle {
+            let Ok(permit) = self.parks.clone().try_acquire_owned() else {
+                return;
+            };
+            self.begin_park(since, record, permit);
+        }
+    }
+
+    fn begin_park(
+        self: &Arc<Self>,
+        since: Timestamp,
+        record: Arc<SandboxRecord>,
+        permit: OwnedSemaphorePermit,
+    ) {
+        let sandboxes = self.clone();
+        self.parts.work.spawn(async move {
+            let park = |reply| Command::Park(since, reply);
+            // Its task logs a failure.
+            let _ = sandboxes.call(&record.id, park).await;
+            drop(permit);
+        });
+    }
+
+    /// Since when a sandbox has been idle, if it may be parked now.
+    async fn idle_since(&self, rules: &ParkingRules, record: &SandboxRecord) -> Option<Timestamp> {
+        let activity = self.registry.activity(&record.id)?;
+        if activity.with(|activity| activity.open()) > 0 {
+            return None;
+        }
+        let runtime = self.runtime_of(record)?;
+        let usage = self.read(rules, record, &activity, runtime).await?;
+        let mut facts = Facts {
+            now: self.parts.clock.now(),
+            since: record.since,
+            keeps_memory: runtime.memory_snapshot,
+            ends_at: record.ends_at(),
+            memory: usage.memory_bytes.saturating_add(usage.cache_bytes),
+            room: None,
+        };
+        let judge = |facts: &Facts| {
+            activity
+                .with(|activity| rules.judge(activity, facts))
+                .is_ok()
+        };
+        if !judge(&facts) {
+            return None;
+        }
+        // Asked last, because it takes longest.
+        facts.room = self.room_for(record).await;
+        let since = activity.with(|activity| activity.idle_since(record.since));
+        since.filter(|_| judge(&facts))
+    }
+
+    /// Reads the use of a sandbox.
+    async fn read(
+        &self,
+        rules: &ParkingRules,
+        record: &SandboxRecord,
+        activity: &SharedActivity,
+        runtime: &RuntimeInfo,
+    ) -> Option<Usage> {
+        let usage = self.parts.drivers.of(record).usage(&record.id).await.ok()?;
+        let reading = CpuReading {
+            at: self.parts.clock.now(),
+            execution: record.execution,
+            nanos: usage.cpu_nanos,
+        };
+        activity.with(|activity| activity.read(reading, runtime.idle_cpu, rules.look_every()));
+        Some(usage)
+    }
+
+    /// The runtime that a sandbox runs in.
+    fn runtime_of(&self, record: &SandboxRecord) -> Option<&RuntimeInfo> {
+        let name = &record.report.as_ref()?.runtime;
+        let mut runtimes = self.parts.drivers.capabilities().runtimes.iter();
+        runtimes.find(|runtime| runtime.name == *name)
+    }
+
+    /// The bytes that are free for the memory of a sandbox: on the disk, and in its team's share. `None`
+    /// if neither is known.
+    async fn room_for(&self, record: &SandboxRecord) -> Option<u64> {
+        let unread = |error: DriverError| {
+            tracing::debug!(sandbox.id = %record.id, error = %Chain(&error), "the free disk is not known");
+        };
+        let driver = self.parts.drivers.of(record);
+        let disk = match driver.checkpointer()?.room().await {
+            Ok(room) => room,
+            Err(error) => {
+                unread(error);
+                return Some(0);
+            }
+        };
+        let limit = self.parts.access.limits_of(record.team).disk;
+        let used = match self.parts.drivers.disk_use(record.team).await {
+            Ok(used) => used,
+            Err(error) => {
+                unread(error);
+                return Some(0);
+            }
+        };
+        let share = limit
+            .zip(used)
+            .map(|(limit, used)| limit.bytes().saturating_sub(used.bytes));
+        disk.into_iter().chain(share).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_core::id::BuildId;
+
+    use super::*;
+    use crate::test_util;
+
+    #[test]
+    fn only_running_sandboxes_of_users_are_parked_unless_they_ask_not_to() {
+        let record = test_util::record("ia");
+        assert!(may_park(&record));
+        let mut builds = record.clone();
+        builds.spec.purpose = Purpose::Build(BuildId::from_entropy([1; 16]));
+        let mut stays = record.clone();
+        let off = (PARKING_KEY.to_owned(), PARKING_OFF.to_owned());
+        stays.spec.metadata.extend([off]);
+        let mut grows = record.clone();
+        grows.aim = Some(record.spec.resources);
+        for kept in [builds, stays, grows] {
+            assert!(!may_park(&kept), "{kept:?}");
+        }
+    }
+}
