@@ -64,8 +64,8 @@ async fn running_commands_are_activity_until_they_end() {
         client.activity().await.unwrap().commands,
         Vec::<Vec<String>>::new()
     );
-    let mut process = client.start(shell("read line")).await.unwrap();
-    let line: Vec<String> = ["/bin/sh", "-c", "read line"].map(String::from).into();
+    let mut process = client.start(shell("exec sleep 1000")).await.unwrap();
+    let line: Vec<String> = ["/bin/sh", "-c", "exec sleep 1000"].map(String::from).into();
     let activity = client.activity().await.unwrap();
     assert_eq!((activity.commands, activity.orphans), (vec![line], 0));
     let pid = Selector::Pid(process.pid());

@@ -59,7 +59,7 @@ async fn an_open_stream_and_an_upgraded_connection_are_visits_until_they_end() {
     let fixture = fixture(|_| {}).await;
     let port = fixture.server.port();
     let until = async |count: usize| {
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let end = std::time::Instant::now() + Duration::from_secs(60);
         while Arc::strong_count(&fixture.routes.visits) != count + 1 {
             assert!(std::time::Instant::now() < end, "never {count}");
             tokio::task::yield_now().await;
