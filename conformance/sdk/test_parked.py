@@ -74,8 +74,10 @@ def test_commands_and_files_wake_a_sandbox_whose_answers_do_not_change(parking):
 
 def test_what_needs_no_program_does_not_wake_it(parking):
     sandbox = parking.create()
-    sandbox.commands.run("true")
+    # What was never measured has no samples.
+    busy = sandbox.commands.run("sleep 1000", background=True)
     wait_until(lambda: sandbox.get_metrics(), SOON, "a sample")
+    busy.kill()
     parking.wait(sandbox)
     wait_until(lambda: sandbox.get_metrics()[-1].mem_used == 0, SOON, "a sample of a parked sandbox")
     before = sandbox.get_info().end_at

@@ -28,11 +28,15 @@ struct History {
     coarse: VecDeque<Sample>,
     taken: u64,
     last: Option<(Timestamp, u64)>,
+    /// The disk that the last reading found in use.
+    disk: Option<u64>,
 }
 
 impl History {
     fn take(&mut self, at: Timestamp, usage: &Usage, record: &SandboxRecord) {
         let resources = &record.spec.resources;
+        let disk_used = usage.disk_bytes.min(resources.disk.bytes());
+        self.disk = Some(disk_used);
         let Some(before) = self.last.replace((at, usage.cpu_nanos)) else {
             // Processor time is a difference: the first reading is where counting begins.
             return;
@@ -44,7 +48,7 @@ impl History {
             memory_used: usage.memory_bytes,
             memory_total: resources.memory.bytes(),
             memory_cache: usage.cache_bytes,
-            disk_used: usage.disk_bytes.min(resources.disk.bytes()),
+            disk_used,
             disk_total: resources.disk.bytes(),
         };
         self.keep(sample);
@@ -54,16 +58,19 @@ impl History {
     fn rest(&mut self, at: Timestamp, record: &SandboxRecord) {
         // Its next run counts processor time anew.
         self.last = None;
-        let Some(before) = self.fine.back() else {
+        let Some(disk_used) = self.disk else {
             return;
         };
+        let resources = &record.spec.resources;
         let sample = Sample {
             at,
-            cpu_count: record.spec.resources.cpu.whole(),
+            cpu_count: resources.cpu.whole(),
             cpu_used_percent: 0.0,
             memory_used: 0,
+            memory_total: resources.memory.bytes(),
             memory_cache: 0,
-            ..*before
+            disk_used,
+            disk_total: resources.disk.bytes(),
         };
         self.keep(sample);
     }
