@@ -34,7 +34,11 @@ impl Watcher {
         }
         let found = home::look(&up, path.name()).ok();
         let is_directory = found.is_some_and(|stat| kind(&stat) == FileType::Directory);
-        if !is_directory && self.notifier.remove(path.as_str()) {
+        if !is_directory {
+            if self.notifier.remove(path.as_str()) {
+                self.forget_rules();
+            }
+            // Files may have been written below it from outside before it was looked at for the first time.
             self.forget_below(path)?;
         }
         match found {
@@ -215,7 +219,6 @@ impl Watcher {
 
     /// Forgets what was in a directory that is gone.
     fn forget_below(&mut self, directory: &SessionPath) -> Result<(), WatchEnd> {
-        self.forget_rules();
         let below = self.table.lock().below(directory.as_str());
         for path in below {
             self.gone(&path)?;
@@ -291,4 +294,61 @@ fn ignore_text(directory: &OwnedFd, path: &SessionPath) -> Option<Vec<u8>> {
     let most = gitignore::FILE_MAX as u64 + 1;
     file.take(most).read_to_end(&mut text).ok()?;
     Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use shoal_protocol::sync::frame::{Change, Head, Write};
+    use tokio::sync::mpsc;
+
+    use super::super::apply::Applier;
+    use super::super::home::Home;
+    use super::super::table::{Counter, Table};
+    use super::super::watcher::Control;
+    use super::*;
+
+    #[test]
+    fn a_file_from_outside_is_told_as_gone_though_its_new_directory_was_never_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = || Home::open(dir.path(), rustix::process::geteuid().as_raw()).unwrap();
+        let counter = Counter::default();
+        let table = Arc::new(Mutex::new(Table::new(counter.clone())));
+        let (sender, mut lines) = mpsc::channel(4);
+        let control = Arc::new(Control::new().unwrap());
+        let path = dir.path().to_owned();
+        let mut watcher = Watcher::new(home(), path, 1 << 20, table.clone(), control, sender);
+        watcher.scan("", false).unwrap();
+        let change = Change {
+            head: Head {
+                path: "a/b/c".parse().unwrap(),
+                expected: None,
+                write: Some(Write {
+                    size: 1,
+                    executable: false,
+                }),
+            },
+            contents: b"1".to_vec(),
+        };
+        Applier::new(home(), Some(table), counter).apply(&change);
+        std::fs::rename(dir.path().join("a"), dir.path().join("d")).unwrap();
+        watcher.read_events();
+        for _ in 0..2 {
+            for path in watcher.dirty.take(true, Instant::now()) {
+                watcher.look_at(&path).unwrap();
+            }
+        }
+        watcher.output.send().unwrap();
+        let told = String::from_utf8(lines.try_recv().unwrap().to_vec()).unwrap();
+        let has = |event: &str, path: &str| {
+            let mut lines = told.lines();
+            lines.any(|line| line.contains(event) && line.contains(path))
+        };
+        assert!(
+            has("absent", "\"a/b/c\"") && has("present", "\"d/b/c\""),
+            "{told}"
+        );
+    }
 }
