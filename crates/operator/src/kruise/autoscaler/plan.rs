@@ -26,6 +26,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) means: Option<(&'a Target, Means)>,
     /// The last schedule that came due.
     pub(crate) due: Option<&'a Due>,
+    /// The size that the schedule before asked for; none when a policy asks for another size meanwhile.
+    pub(crate) asked: Option<i32>,
     /// When the autoscaler last changed the pool.
     pub(crate) last_change: Option<Timestamp>,
     /// When it last made it smaller.
@@ -76,7 +78,13 @@ pub(crate) fn decide(spec: &PoolAutoscalerSpec, seen: &Observed<'_>) -> Decision
     }
     let stay = within(spec, seen.replicas, seen.replicas.into(), String::new());
     let Some((target, means)) = seen.means else {
-        return stay;
+        // What a schedule asked for stands until the next one, and so does what limits it.
+        let asked = seen
+            .asked
+            .map(|asked| within(spec, seen.replicas, asked.into(), String::new()));
+        return asked
+            .filter(|asked| asked.replicas == seen.replicas)
+            .unwrap_or(stay);
     };
     match target.need(&means, seen.replicas.into()) {
         Need::Nothing => stay,
@@ -203,6 +211,7 @@ mod tests {
             replicas,
             means: None,
             due: None,
+            asked: None,
             last_change: None,
             last_shrink: None,
             blocked: Blocked::default(),
@@ -315,6 +324,24 @@ mod tests {
             (decision.replicas, decision.limited),
             (6, reason::TOO_FEW_REPLICAS)
         );
+        // What a schedule asked for is limited until the next one, unless somebody has changed the pool.
+        for (asked, replicas, limited) in [
+            (20, 10, reason::TOO_MANY_REPLICAS),
+            (1, 6, reason::TOO_FEW_REPLICAS),
+            (20, 9, reason::DESIRED_WITHIN_RANGE),
+            (9, 9, reason::DESIRED_WITHIN_RANGE),
+        ] {
+            let seen = Observed {
+                asked: Some(asked),
+                ..observed(replicas)
+            };
+            let decision = decide(&spec, &seen);
+            assert_eq!(
+                (decision.replicas, decision.limited, decision.why),
+                (replicas, limited, None),
+                "{asked}"
+            );
+        }
         // Somebody has changed the pool.
         assert_eq!(decide(&spec, &observed(2)).replicas, 6);
         assert_eq!(decide(&spec, &observed(50)).replicas, 10);

@@ -81,6 +81,16 @@ pub(crate) fn due(
     due
 }
 
+/// The size that the last schedule asked for.
+pub(crate) fn asked(policies: &[CronPolicy], applied: &[AppliedCronPolicy]) -> Option<i32> {
+    let last = applied
+        .iter()
+        .filter_map(|one| Some((one.last_schedule_time.as_ref()?.0, &one.name)));
+    let (_, name) = last.max_by_key(|(at, _)| *at)?;
+    let policy = policies.iter().find(|policy| policy.name == *name)?;
+    Some(policy.target_replicas)
+}
+
 impl Schedule<'_> {
     fn due(&self, applied: &[AppliedCronPolicy], now: Timestamp) -> Option<Due> {
         let record = applied.iter().find(|one| one.name == self.policy.name);
