@@ -159,9 +159,7 @@ impl AutoscalerController {
             replicas: set.spec.replicas,
             means: target.as_ref().zip(means),
             due: due.last(),
-            asked: (target.is_none())
-                .then(|| schedule::asked(&spec.cron_policies, &status.applied_cron_policies))
-                .flatten(),
+            asked: schedule::asked(spec, &status.applied_cron_policies),
             last_change: status.last_scale_time.as_ref().map(|time| time.0),
             last_shrink,
             blocked: self.blocked(&set, now),

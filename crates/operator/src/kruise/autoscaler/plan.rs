@@ -78,13 +78,7 @@ pub(crate) fn decide(spec: &PoolAutoscalerSpec, seen: &Observed<'_>) -> Decision
     }
     let stay = within(spec, seen.replicas, seen.replicas.into(), String::new());
     let Some((target, means)) = seen.means else {
-        // What a schedule asked for stands until the next one, and so does what limits it.
-        let asked = seen
-            .asked
-            .map(|asked| within(spec, seen.replicas, asked.into(), String::new()));
-        return asked
-            .filter(|asked| asked.replicas == seen.replicas)
-            .unwrap_or(stay);
+        return as_asked(spec, seen).unwrap_or(stay);
     };
     match target.need(&means, seen.replicas.into()) {
         Need::Nothing => stay,
@@ -130,6 +124,12 @@ pub(crate) fn decide(spec: &PoolAutoscalerSpec, seen: &Observed<'_>) -> Decision
             }
         }
     }
+}
+
+/// What a schedule asked for stands until the next one, and so does what limits it.
+fn as_asked(spec: &PoolAutoscalerSpec, seen: &Observed<'_>) -> Option<Decision> {
+    let asked = within(spec, seen.replicas, seen.asked?.into(), String::new());
+    (asked.replicas == seen.replicas).then_some(asked)
 }
 
 /// A size, within the bounds.

@@ -8,7 +8,7 @@ use croner::parser::{CronParser, Seconds, Year};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use shoal_crds::kruise::{AppliedCronPolicy, CronPolicy};
+use shoal_crds::kruise::{AppliedCronPolicy, CronPolicy, PoolAutoscalerSpec};
 
 /// How long ago a schedule without a record may have come due.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_mins(1);
@@ -81,13 +81,19 @@ pub(crate) fn due(
     due
 }
 
-/// The size that the last schedule asked for.
-pub(crate) fn asked(policies: &[CronPolicy], applied: &[AppliedCronPolicy]) -> Option<i32> {
+/// The size that the last schedule asked for; none when a policy about capacity asks for another meanwhile.
+pub(crate) fn asked(spec: &PoolAutoscalerSpec, applied: &[AppliedCronPolicy]) -> Option<i32> {
+    if spec.capacity_policy.is_some() {
+        return None;
+    }
     let last = applied
         .iter()
         .filter_map(|one| Some((one.last_schedule_time.as_ref()?.0, &one.name)));
     let (_, name) = last.max_by_key(|(at, _)| *at)?;
-    let policy = policies.iter().find(|policy| policy.name == *name)?;
+    let policy = spec
+        .cron_policies
+        .iter()
+        .find(|policy| policy.name == *name)?;
     Some(policy.target_replicas)
 }
 
