@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+mod remote;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,12 +18,17 @@ use object_store::path::Path as Key;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
 use sha2::{Digest as _, Sha256};
 use shoal_core::BoxFuture;
+use shoal_core::detail::{Chain, HostDetail};
 use shoal_core::ports::sessions::files::Digest;
 use shoal_core::store::{ContentStore, StoreError};
 
 /// Contents in an object store.
 #[derive(Debug, Clone)]
-pub struct ObjectContents(Arc<dyn ObjectStore>);
+pub struct ObjectContents {
+    objects: Arc<dyn ObjectStore>,
+    /// Whether it is elsewhere: then a failure passes.
+    remote: bool,
+}
 
 impl ObjectContents {
     /// Contents in a directory, which is made when it is missing. What was written survives a loss of power.
@@ -31,18 +38,45 @@ impl ObjectContents {
     pub fn in_directory(directory: &Path) -> Result<Self, StoreError> {
         std::fs::create_dir_all(directory).map_err(failed)?;
         let files = LocalFileSystem::new_with_prefix(directory).map_err(failed)?;
-        Ok(Self(Arc::new(files.with_fsync(true))))
+        Ok(Self::new(Arc::new(files.with_fsync(true))))
+    }
+
+    /// Contents in the object store of a cloud, which a URL names: `s3://bucket/prefix`, `gs://bucket/prefix` or
+    /// `az://container/prefix`. Credentials, region and endpoint come from the environment, under the names that the
+    /// clouds' own tools use. Nothing is asked of the store yet.
+    ///
+    /// # Errors
+    /// When the URL names no store, or the environment lacks what it needs.
+    pub fn at(url: &str) -> Result<Self, StoreError> {
+        Ok(Self {
+            objects: remote::open(url)?,
+            remote: true,
+        })
     }
 
     /// Contents in any object store.
     #[must_use]
     pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self(objects)
+        Self {
+            objects,
+            remote: false,
+        }
+    }
+
+    /// A request that failed.
+    fn failed(&self, error: &Error) -> StoreError {
+        let said = HostDetail::new(format_args!("contents of session files: {}", Chain(error)));
+        if self.remote {
+            StoreError::Unavailable(said)
+        } else {
+            StoreError::Failed(said)
+        }
     }
 }
 
 fn failed(error: impl std::error::Error) -> StoreError {
-    StoreError::failed(format_args!("contents of session files: {error}"))
+    let error: &dyn std::error::Error = &error;
+    StoreError::failed(format_args!("contents of session files: {}", Chain(error)))
 }
 
 /// Where contents are.
@@ -54,19 +88,19 @@ fn key(digest: Digest) -> Key {
 impl ContentStore for ObjectContents {
     fn put(&self, digest: Digest, contents: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            let put = self.0.put(&key(digest), contents.into()).await;
-            put.map(drop).map_err(failed)
+            let put = self.objects.put(&key(digest), contents.into()).await;
+            put.map(drop).map_err(|error| self.failed(&error))
         })
     }
 
     fn get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
         Box::pin(async move {
-            let found = match self.0.get(&key(digest)).await {
+            let found = match self.objects.get(&key(digest)).await {
                 Ok(found) => found,
                 Err(Error::NotFound { .. }) => return Ok(None),
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(self.failed(&error)),
             };
-            let contents = found.bytes().await.map_err(failed)?;
+            let contents = found.bytes().await.map_err(|error| self.failed(&error))?;
             if Sha256::digest(&contents).as_slice() != digest.0 {
                 return Err(StoreError::Corrupt {
                     key: format!("contents {digest}"),
@@ -79,15 +113,15 @@ impl ContentStore for ObjectContents {
 
     fn delete(&self, digest: Digest) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            match self.0.delete(&key(digest)).await {
+            match self.objects.delete(&key(digest)).await {
                 Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
-                Err(error) => Err(failed(error)),
+                Err(error) => Err(self.failed(&error)),
             }
         })
     }
 
     fn all(&self) -> BoxStream<'_, Result<Digest, StoreError>> {
-        let objects = self.0.list(None).map_err(failed);
+        let objects = self.objects.list(None).map_err(|error| self.failed(&error));
         // Anything else in there is not ours.
         let digests = objects.try_filter_map(async |object| {
             Ok(object
