@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from ..shared import WORK
 
@@ -18,17 +17,6 @@ PATIENCE_MS = 60_000
 SIZES = {"wide": {"width": 1280, "height": 800}, "narrow": {"width": 400, "height": 780}}
 PAGES = ["sandboxes", "templates", "snapshots", "sessions", "keys", "node"]
 TABS = ["overview", "terminal", "files", "processes", "logs", "events", "usage", "network", "code"]
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    found = shutil.which("chromium")
-    assert found, "Chromium is missing: scripts/setup test installs it"
-    with sync_playwright() as playwright:
-        # Everything runs as root in CI, where Chromium's own sandbox does not start.
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 class Watch:

@@ -2,26 +2,41 @@
 //!
 //! Contents are at `<first two digits>/<digest>`. They are never changed, only written and deleted. What is read is compared with its
 //! digest, so that a damaged or exchanged object is an error, and never a user's file.
+//!
+//! A server deletes what its own sessions do not name. So a bucket has an [owner](claim).
 
 #![forbid(unsafe_code)]
+
+mod bucket;
+mod claim;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
 use sha2::{Digest as _, Sha256};
 use shoal_core::BoxFuture;
+use shoal_core::detail::{Chain, HostDetail};
 use shoal_core::ports::sessions::files::Digest;
 use shoal_core::store::{ContentStore, StoreError};
 
+pub use self::bucket::{Bucket, InvalidBucket};
+use self::claim::Claim;
+
 /// Contents in an object store.
 #[derive(Debug, Clone)]
-pub struct ObjectContents(Arc<dyn ObjectStore>);
+pub struct ObjectContents {
+    objects: Arc<dyn ObjectStore>,
+    /// None in a directory of the server's own.
+    claim: Option<Arc<Claim>>,
+}
 
 impl ObjectContents {
     /// Contents in a directory, which is made when it is missing. What was written survives a loss of power.
@@ -31,18 +46,59 @@ impl ObjectContents {
     pub fn in_directory(directory: &Path) -> Result<Self, StoreError> {
         std::fs::create_dir_all(directory).map_err(failed)?;
         let files = LocalFileSystem::new_with_prefix(directory).map_err(failed)?;
-        Ok(Self(Arc::new(files.with_fsync(true))))
+        Ok(Self {
+            objects: Arc::new(files.with_fsync(true)),
+            claim: None,
+        })
     }
 
-    /// Contents in any object store.
-    #[must_use]
-    pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self(objects)
+    /// Contents in a bucket, for the installation with this id. Credentials, region and endpoint come from the environment. Nothing
+    /// is asked of the bucket yet.
+    ///
+    /// # Errors
+    /// When the environment does not say what the bucket needs.
+    pub fn in_bucket(bucket: &Bucket, installation: &str) -> Result<Self, StoreError> {
+        let objects = bucket.open().map_err(failed)?;
+        Ok(Self::owned(objects, bucket, installation))
+    }
+
+    /// Contents in the objects of a bucket.
+    fn owned(objects: Arc<dyn ObjectStore>, bucket: &Bucket, installation: &str) -> Self {
+        let claim = Claim::new(bucket.to_string(), installation.to_owned());
+        Self {
+            objects,
+            claim: Some(Arc::new(claim)),
+        }
+    }
+
+    /// Makes the installation the owner of its bucket, unless it is. Nothing is read, written or deleted before: every other call
+    /// tries again.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the bucket does not answer; [`StoreError::Failed`] when another installation is the owner, or
+    /// the bucket refuses.
+    pub async fn claim(&self) -> Result<(), StoreError> {
+        match &self.claim {
+            Some(claim) => claim.ensure(&*self.objects).await,
+            None => Ok(()),
+        }
+    }
+
+    /// A request that failed.
+    fn failed(&self, error: &Error) -> StoreError {
+        match self.claim {
+            Some(_) => bucket::failed(error),
+            None => failed(error),
+        }
     }
 }
 
 fn failed(error: impl std::error::Error) -> StoreError {
-    StoreError::failed(format_args!("contents of session files: {error}"))
+    StoreError::Failed(detail(&error))
+}
+
+fn detail(error: &dyn std::error::Error) -> HostDetail {
+    HostDetail::new(format_args!("contents of session files: {}", Chain(error)))
 }
 
 /// Where contents are.
@@ -51,22 +107,30 @@ fn key(digest: Digest) -> Key {
     Key::from_iter([&digest[..2], digest.as_str()])
 }
 
+/// What is there, if it is ours.
+fn digest_at(key: &Key) -> Option<Digest> {
+    let digest = key.filename()?.parse().ok()?;
+    (*key == self::key(digest)).then_some(digest)
+}
+
 impl ContentStore for ObjectContents {
     fn put(&self, digest: Digest, contents: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            let put = self.0.put(&key(digest), contents.into()).await;
-            put.map(drop).map_err(failed)
+            self.claim().await?;
+            let put = self.objects.put(&key(digest), contents.into()).await;
+            put.map(drop).map_err(|error| self.failed(&error))
         })
     }
 
     fn get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
         Box::pin(async move {
-            let found = match self.0.get(&key(digest)).await {
+            self.claim().await?;
+            let found = match self.objects.get(&key(digest)).await {
                 Ok(found) => found,
                 Err(Error::NotFound { .. }) => return Ok(None),
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(self.failed(&error)),
             };
-            let contents = found.bytes().await.map_err(failed)?;
+            let contents = found.bytes().await.map_err(|error| self.failed(&error))?;
             if Sha256::digest(&contents).as_slice() != digest.0 {
                 return Err(StoreError::Corrupt {
                     key: format!("contents {digest}"),
@@ -79,58 +143,22 @@ impl ContentStore for ObjectContents {
 
     fn delete(&self, digest: Digest) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            match self.0.delete(&key(digest)).await {
+            self.claim().await?;
+            match self.objects.delete(&key(digest)).await {
                 Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
-                Err(error) => Err(failed(error)),
+                Err(error) => Err(self.failed(&error)),
             }
         })
     }
 
     fn all(&self) -> BoxStream<'_, Result<Digest, StoreError>> {
-        let objects = self.0.list(None).map_err(failed);
-        // Anything else in there is not ours.
-        let digests = objects.try_filter_map(async |object| {
-            Ok(object
-                .location
-                .filename()
-                .and_then(|name| name.parse().ok()))
+        let claimed = stream::once(self.claim());
+        let digests = claimed.map_ok(|()| {
+            let objects = self.objects.list(None);
+            objects
+                .map_err(|error| self.failed(&error))
+                .try_filter_map(async |object| Ok(digest_at(&object.location)))
         });
-        digests.boxed()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn digest(contents: &[u8]) -> Digest {
-        Digest(Sha256::digest(contents).into())
-    }
-
-    #[tokio::test]
-    async fn contents_are_kept_under_their_digest() {
-        let directory = tempfile::tempdir().unwrap();
-        let contents = ObjectContents::in_directory(&directory.path().join("new")).unwrap();
-        let text = Bytes::from_static(b"text");
-        let at = digest(&text);
-        assert_eq!(contents.get(at).await.unwrap(), None);
-        contents.put(at, text.clone()).await.unwrap();
-        contents.put(at, text.clone()).await.unwrap();
-        assert_eq!(contents.get(at).await.unwrap(), Some(text));
-        let all: Vec<_> = contents.all().try_collect().await.unwrap();
-        assert_eq!(all, [at]);
-        contents.delete(at).await.unwrap();
-        contents.delete(at).await.unwrap();
-        assert_eq!(contents.get(at).await.unwrap(), None);
-    }
-
-    #[tokio::test]
-    async fn damaged_contents_are_an_error() {
-        let directory = tempfile::tempdir().unwrap();
-        let contents = ObjectContents::in_directory(directory.path()).unwrap();
-        let at = digest(b"text");
-        contents.put(at, Bytes::from_static(b"tent")).await.unwrap();
-        let read = contents.get(at).await.unwrap_err();
-        assert!(matches!(read, StoreError::Corrupt { .. }), "{read}");
+        digests.try_flatten().boxed()
     }
 }

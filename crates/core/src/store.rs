@@ -71,6 +71,9 @@ pub enum StoreError {
     /// The disk is full.
     #[error("no space left for the store")]
     NoSpace,
+    /// The store is elsewhere, and does not answer.
+    #[error("the storage of session files does not answer: try again")]
+    Unavailable(#[source] HostDetail),
     /// The store itself failed.
     #[error("the store failed: the server's log says why")]
     Failed(#[source] HostDetail),

@@ -39,6 +39,7 @@ use crate::listen::{self, Dispatch};
 use crate::memory;
 use crate::privilege;
 use crate::sealing_key;
+use crate::session_contents;
 use crate::telemetry::Telemetry;
 use crate::templates_file::TemplatesFile;
 use crate::tls::{self, Certificates};
@@ -108,6 +109,8 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let Listeners { listener, metrics } = listeners;
     let shares = Shares::of(descriptors::raise(), config.limits.sandboxes);
+    // Before anything is recovered: it may belong to another installation.
+    let contents = session_contents::open(&config.data, config.templates.contents.as_ref()).await?;
     let store = Arc::new(SqliteStore::open(&config.data.join("shoal.db"))?);
     let engine = Engine::open(EngineParts {
         config: engine_config(config)?,
@@ -134,7 +137,7 @@ async fn serve(
     let stopping = CancellationToken::new();
     let routes = Arc::new(engine.routes());
     let mut tasks = Tasks::default();
-    let ports = with_sessions(config, engine.ports(), store, &mut tasks).await?;
+    let ports = with_sessions(config, engine.ports(), store, contents, &mut tasks).await?;
     let (dispatch, mcp) = dispatch(config, ports, routes, &shares, &audit, &stopping);
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
@@ -179,11 +182,10 @@ async fn with_sessions(
     config: &Config,
     ports: Ports,
     store: Arc<SqliteStore>,
+    contents: ObjectContents,
     tasks: &mut Tasks,
 ) -> anyhow::Result<Ports> {
-    let directory = config.data.join("sessions");
-    let contents = Arc::new(ObjectContents::in_directory(&directory)?);
-    let contents = Contents::new(contents, store.clone());
+    let contents = Contents::new(Arc::new(contents), store.clone());
     let sessions = SessionService::open(SessionParts {
         sandboxes: ports.sandboxes.clone(),
         access: ports.access.clone(),

@@ -21,6 +21,7 @@ mod privilege;
 mod progress;
 mod router;
 mod sealing_key;
+mod session_contents;
 mod telemetry;
 mod templates_file;
 mod tls;

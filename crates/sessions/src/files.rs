@@ -91,18 +91,18 @@ impl Files {
         }
         let stored = changes.clone();
         let facts = self.told.facts(table, &changes);
-        // If this future is dropped, or the store fails, it is not known what is stored.
+        // If this future is dropped, or the store fails, it is not known what is stored, or ignored.
         table.set_stale(true);
         self.parts
             .rows
             .change_file_rows(&self.session, stored)
             .await?;
         let dropped = table.apply(changes);
-        table.set_stale(false);
         self.parts.contents.may_be_unnamed(dropped);
         if table.ignores_changed() {
             table.read_ignores(&self.parts.contents).await?;
         }
+        table.set_stale(false);
         if table.is_behind() {
             self.waiting.notify_one();
         }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
+use shoal_core::detail::HostDetail;
 use shoal_core::ports::sessions::files::Digest;
 use shoal_core::session::SessionId;
 use shoal_core::session::files::FileRow;
@@ -20,12 +21,39 @@ type Rows = BTreeMap<(SessionId, SessionPath), FileRow>;
 pub(crate) struct MemoryFiles {
     rows: Arc<Mutex<Rows>>,
     contents: Arc<Mutex<BTreeMap<Digest, Bytes>>>,
+    fault: Arc<Mutex<Option<Fault>>>,
+}
+
+/// How the contents fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// They do not answer.
+    Away,
+    /// They are never done.
+    Hangs,
+    /// Nothing more can be written.
+    Full,
 }
 
 impl MemoryFiles {
     /// How many contents are kept.
     pub(crate) fn kept(&self) -> usize {
         self.contents.lock().len()
+    }
+
+    /// The contents fail like this from now on; with none they are well.
+    pub(crate) fn set_fault(&self, fault: Option<Fault>) {
+        *self.fault.lock() = fault;
+    }
+
+    async fn answer(&self, writes: bool) -> Result<(), StoreError> {
+        let fault = *self.fault.lock();
+        match fault {
+            Some(Fault::Away) => Err(StoreError::Unavailable(HostDetail::new("a fault"))),
+            Some(Fault::Hangs) => std::future::pending().await,
+            Some(Fault::Full) if writes => Err(StoreError::NoSpace),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -79,17 +107,22 @@ impl SessionFileStore for MemoryFiles {
 impl ContentStore for MemoryFiles {
     fn put(&self, digest: Digest, contents: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
+            self.answer(true).await?;
             self.contents.lock().insert(digest, contents);
             Ok(())
         })
     }
 
     fn get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
-        Box::pin(async move { Ok(self.contents.lock().get(&digest).cloned()) })
+        Box::pin(async move {
+            self.answer(false).await?;
+            Ok(self.contents.lock().get(&digest).cloned())
+        })
     }
 
     fn delete(&self, digest: Digest) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
+            self.answer(true).await?;
             self.contents.lock().remove(&digest);
             Ok(())
         })

@@ -20,6 +20,9 @@ use shoal_core::store::StoreError;
 
 use super::{ApiError, wording};
 
+/// When a client may try a storage again that did not answer, in seconds.
+const STORAGE_RETRY: u64 = 10;
+
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         let message = error.to_string();
@@ -27,6 +30,9 @@ impl From<StoreError> for ApiError {
             StoreError::NoSpace => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
             StoreError::Conflict { .. } => Self::new(StatusCode::CONFLICT, message),
             StoreError::Corrupt { .. } => Self::internal(message),
+            StoreError::Unavailable(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+                .with_retry_after(STORAGE_RETRY)
+                .caused_by(&error),
             StoreError::Failed(_) => Self::internal(message).caused_by(&error),
         }
     }

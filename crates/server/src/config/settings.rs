@@ -69,6 +69,7 @@ settings! {
     "sessions.template" = "session-v1", "template of the machines of sessions";
     "sessions.ssh_networks" = "public", "networks of the external machines of sessions: `public` and ranges, separated by commas; empty for none";
     "sessions.fallback" = "base", "template of such a machine while sessions.template is not built; empty to refuse commands until then";
+    "sessions.contents" = "", "bucket for the contents of session files, like s3://bucket/prefix; default: the data directory";
     "sessions.privileged" = "false", "whether sessions may ask for privileged machines, in which Docker runs: see SECURITY.md";
     "sessions.docker_template" = "session-docker-v1", "template of privileged machines of sessions";
     "runtime.default" = "runsc", "the default runtime: runsc, or runc for trusted code only";

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use shoal_contents::Bucket;
 use shoal_core::image::ImageName;
 use shoal_core::session::networks::Networks;
 use shoal_engine::{BuildOnDemand, CustomImages, Defaults};
@@ -30,6 +31,8 @@ pub(crate) struct TemplatesConfig {
     pub(crate) ubuntu_mirror: Option<String>,
     /// The templates of the machines of sessions.
     pub(crate) sessions: SessionTemplates,
+    /// Where the contents of session files are; none for the data directory.
+    pub(crate) contents: Option<Bucket>,
     /// Whether machines of sessions may be privileged.
     pub(crate) privileged: bool,
     /// The networks of the external machines of sessions.
@@ -70,6 +73,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
     let url = "a URL like http://mirror.lan/ubuntu";
     let ubuntu_mirror = reader.optional("images.ubuntu_mirror", url, parse_mirror);
     let sessions = read_sessions(reader);
+    let bucket = "a URL like s3://bucket/prefix";
+    let contents = reader.optional("sessions.contents", bucket, |text| text.parse().ok());
     let privileged = reader.parse("sessions.privileged", "true or false");
     let ssh_networks = reader.with(
         "sessions.ssh_networks",
@@ -88,6 +93,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
         private_registries: private_registries?,
         ubuntu_mirror: ubuntu_mirror?,
         sessions: sessions?,
+        contents: contents?,
         privileged: privileged?,
         ssh_networks: ssh_networks?,
     })

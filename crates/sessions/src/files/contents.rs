@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
+use shoal_core::detail::{Chain, HostDetail};
 use shoal_core::ports::sessions::files::Digest;
 use shoal_core::store::{ContentStore, SessionFileStore, StoreError};
 use tokio::sync::{Notify, OwnedRwLockReadGuard, RwLock};
@@ -23,6 +24,9 @@ const SWEPT: usize = 512;
 
 /// When deleting is tried again after a failure.
 const AGAIN: Duration = Duration::from_secs(60);
+
+/// How long a store that is well may take to answer.
+const ANSWERS: Duration = Duration::from_secs(10);
 
 /// The contents of all sessions' files. Cheap to clone.
 #[derive(Clone)]
@@ -116,6 +120,19 @@ impl Contents {
         self.0.store.get(digest).await
     }
 
+    /// Asks the store for something small: whether it answers.
+    pub(crate) async fn check(&self) -> Result<(), StoreError> {
+        let asked = tokio::time::timeout(ANSWERS, self.0.store.get(digest(b"")));
+        match asked.await {
+            // Nothing, and something else, are answers too.
+            Ok(Ok(_) | Err(StoreError::Corrupt { .. })) => Ok(()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(StoreError::Unavailable(HostDetail::new(format_args!(
+                "contents of session files: no answer within {ANSWERS:?}"
+            )))),
+        }
+    }
+
     /// A row has ceased to name these.
     pub(crate) fn may_be_unnamed(&self, contents: Vec<Digest>) {
         if !contents.is_empty() {
@@ -126,14 +143,14 @@ impl Contents {
 
     /// Deletes what no row names. First it looks at everything: the server may have ended in between. Never returns.
     pub async fn sweep(self) {
-        if let Err(error) = self.sweep_all().await {
-            tracing::warn!(%error, "cannot look for contents that no session names");
+        while let Err(error) = self.sweep_all().await {
+            tracing::warn!(error = %Chain(&error), "cannot look for contents that no session names");
+            tokio::time::sleep(AGAIN).await;
         }
         loop {
             self.0.more.notified().await;
             if let Err(error) = self.sweep_dropped().await {
-                tracing::warn!(%error, "cannot delete contents that no session names");
-                // The store says when it is well again with the next change at the latest.
+                tracing::warn!(error = %Chain(&error), "cannot delete contents that no session names");
                 tokio::time::sleep(AGAIN).await;
                 self.0.more.notify_one();
             }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
 use shoal_core::ports::inside::home::HomeFiles;
+use shoal_core::store::StoreError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -92,7 +94,8 @@ async fn follow(mut sync: Sync, mut asked: mpsc::Receiver<Settle>) {
             return;
         };
         let (session, sandbox) = (&sync.side.files.session, &sync.side.sandbox);
-        tracing::info!(%session, %sandbox, %error, "the files of a session are not kept equal; trying again");
+        let error = Chain(&error).to_string();
+        tracing::info!(%session, %sandbox, error, "the files of a session are not kept equal; trying again");
         loop {
             // Whoever asks does not wait for the time of the next attempt.
             let request = tokio::select! {
@@ -107,7 +110,7 @@ async fn follow(mut sync: Sync, mut asked: mpsc::Receiver<Settle>) {
             let begun = begun.await;
             if let Some(request) = request {
                 // It makes both sides equal. Whoever asked may have gone.
-                let answer = begun.as_ref().map(|_| ()).map_err(|_| SyncError::Ended);
+                let answer = begun.as_ref().map(|_| ()).map_err(told);
                 let _ = request.send(answer);
             }
             if let Ok(begun) = begun {
@@ -116,6 +119,18 @@ async fn follow(mut sync: Sync, mut asked: mpsc::Receiver<Settle>) {
             }
         }
     }
+}
+
+/// What is told of a failure to whoever asked: whether it was the session's side.
+fn told(error: &SyncError) -> SyncError {
+    let SyncError::Store(error) = error else {
+        return SyncError::Ended;
+    };
+    SyncError::Store(match error {
+        StoreError::NoSpace => StoreError::NoSpace,
+        StoreError::Unavailable(said) => StoreError::Unavailable(said.clone()),
+        error => StoreError::failed(Chain(error)),
+    })
 }
 
 /// Keeps a machine equal until it fails.
@@ -137,7 +152,7 @@ async fn keep(
                     // Whoever asked may have gone.
                     settled @ (Ok(()) | Err(SyncError::Full)) => drop(request.send(settled)),
                     Err(error) => {
-                        let _ = request.send(Err(SyncError::Ended));
+                        let _ = request.send(Err(told(&error)));
                         return Err(error);
                     }
                 }

@@ -108,13 +108,16 @@ impl Service {
         }
     }
 
-    /// Brings what has changed in the machine to this side, before the machine ends.
+    /// Brings what has changed in the machine to this side, before the machine ends. A machine that fails is given up; while
+    /// this side cannot store what it has, it is not.
     pub(super) async fn keep_files(&self, live: &Live, keep: Keep) -> Result<(), SessionError> {
         let time = match keep {
             Keep::All => LATE,
             Keep::IfPossible => SOON,
             Keep::Nothing => return Ok(()),
         };
+        // First: a machine that sleeps is not woken for nothing.
+        self.parts.contents.check().await?;
         let kept = async {
             if self.present(live).await?.is_some() {
                 let connection = live.connection.lock().await;
@@ -128,7 +131,9 @@ impl Service {
         let kept = tokio::time::timeout(time, kept).await;
         let kept = kept.unwrap_or_else(|_| Err(late()));
         match (kept, keep) {
-            (Err(error), Keep::IfPossible) => {
+            (Err(error), Keep::IfPossible) if !matches!(error, SessionError::Store(_)) => {
+                // The time may have run out because of it.
+                self.parts.contents.check().await?;
                 let session = live.record().id;
                 tracing::warn!(%session, %error, "the last changes of files in a machine that ends may be lost");
                 Ok(())

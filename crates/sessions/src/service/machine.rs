@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use shoal_core::auth::SandboxPermit;
+use shoal_core::detail::Chain;
 use shoal_core::ports::create::SandboxRequest;
 use shoal_core::ports::inside::{InsideError, SandboxClient};
 use shoal_core::ports::sandboxes::SandboxError;
@@ -40,15 +41,15 @@ const COMMAND_MAX: usize = 1 << 20;
 /// How many pieces of output wait for a slow reader.
 const PIECES: usize = 16;
 
-/// How long a machine is kept for files that cannot be brought to this side.
-const GIVEN_UP: Duration = Duration::from_secs(900);
+/// How long a machine is kept that does not tell its files.
+pub(super) const GIVEN_UP: Duration = Duration::from_secs(900);
 
 /// What is kept of a machine that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     /// All of its files; otherwise it does not end.
     All,
-    /// Its files, if that can be done soon.
+    /// Its files, if the machine tells them soon.
     IfPossible,
     /// Nothing.
     Nothing,
@@ -349,7 +350,7 @@ impl Service {
             && let Err(error) = self.end_locked(live, keep).await
         {
             let session = live.record().id;
-            tracing::error!(%session, %error, "cannot end the machine of a session");
+            tracing::error!(%session, error = %Chain(&error), "cannot end the machine of a session");
             return false;
         }
         true

@@ -8,6 +8,7 @@ mod nesting;
 mod parts;
 mod preview;
 mod secrets;
+mod storage;
 mod template;
 
 use shoal_core::auth::TeamSlug;
@@ -33,6 +34,7 @@ struct Fixture {
     machines: Arc<Machines>,
     builds: Arc<BuiltOnDemand>,
     accounts: Arc<Accounts>,
+    files: MemoryFiles,
     service: SessionService,
     principal: Principal,
 }
@@ -73,7 +75,7 @@ impl Fixture {
             sealing_key: SealingKey::new(&[7; 32]).unwrap(),
             memories: machines.parts.clone(),
             rows: Arc::new(files.clone()),
-            contents: Contents::new(Arc::new(files.clone()), Arc::new(files)),
+            contents: Contents::new(Arc::new(files.clone()), Arc::new(files.clone())),
             clock: clock.clone(),
             previews: PreviewDomain::of(Some("test.example")),
         });
@@ -84,6 +86,7 @@ impl Fixture {
             machines,
             builds,
             accounts,
+            files,
             service,
             principal: Principal {
                 team: TeamId::from_entropy([1; 16]),

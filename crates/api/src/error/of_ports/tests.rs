@@ -32,3 +32,11 @@ fn only_a_create_fails_as_a_create() {
         assert_eq!(code(error.into()), (500, "sandbox_create_failed".into()));
     }
 }
+
+#[test]
+fn a_storage_that_does_not_answer_is_tried_again() {
+    let away = StoreError::Unavailable(HostDetail::new("http://10.0.0.1/files: refused"));
+    let response = axum::response::IntoResponse::into_response(ApiError::from(away));
+    assert_eq!(response.status(), 503);
+    assert!(response.headers().contains_key("retry-after"));
+}

@@ -37,7 +37,7 @@ pub(super) struct Machines {
     refusals: Mutex<usize>,
     /// What is stored of sessions beside their records.
     pub(super) parts: Arc<Parts>,
-    local: Local,
+    pub(super) local: Local,
     /// How often a silent machine was asked; none while machines answer.
     silent: Mutex<Option<usize>>,
     /// What the next creates answer.

@@ -1,0 +1,126 @@
+"""A server of S3 on loopback, with what Shoal asks of one: objects, conditional writes, lists and deletions of several.
+
+It trusts everybody, and can fall silent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape, unescape
+
+#: What object stores say of every object; nothing depends on it.
+MODIFIED = "2026-01-02T03:04:05.000Z"
+
+
+class Bucket:
+    """The one bucket of a server, and its objects."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.objects: dict[str, bytes] = {}
+        #: Whether requests get no answer.
+        self.silent = False
+        #: How many did not.
+        self.unanswered = 0
+        self.lock = threading.Lock()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"bucket": self}))
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server.server_port}", "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
+        }
+
+    def names(self) -> set[str]:
+        with self.lock:
+            return set(self.objects)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """A connection."""
+
+    protocol_version = "HTTP/1.1"
+    bucket: Bucket
+
+    def log_message(self, *_words) -> None:
+        pass
+
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def xml(self, kind: str, body: str) -> None:
+        text = f'<?xml version="1.0" encoding="UTF-8"?><{kind}>{body}</{kind}>'
+        self.answer(200, text.encode(), Content_Type="application/xml")
+
+    def asked(self) -> tuple[str, dict[str, list[str]], bytes] | None:
+        """The object's name, the query and the body; none when there is no answer."""
+        split = urlsplit(self.path)
+        bucket, _, name = unquote(split.path).lstrip("/").partition("/")
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.bucket.silent:
+            self.bucket.unanswered += 1
+            self.close_connection = True
+            return None
+        if bucket != self.bucket.name:
+            self.answer(404, b"<Error><Code>NoSuchBucket</Code></Error>")
+            return None
+        return name, parse_qs(split.query, keep_blank_values=True), body
+
+    def do_PUT(self) -> None:
+        if (asked := self.asked()) is None:
+            return
+        name, _, body = asked
+        with self.bucket.lock:
+            is_new = name not in self.bucket.objects
+            written = is_new or self.headers.get("If-None-Match") != "*"
+            if written:
+                self.bucket.objects[name] = body
+        self.answer(200 if written else 412, ETag=etag(body))
+
+    def do_GET(self) -> None:
+        if (asked := self.asked()) is None:
+            return
+        name, query, _ = asked
+        with self.bucket.lock:
+            objects = dict(self.bucket.objects)
+        if not name:
+            (prefix,) = query.get("prefix", [""])
+            found = "".join(
+                f"<Contents><Key>{escape(key)}</Key><LastModified>{MODIFIED}</LastModified>"
+                f"<ETag>{escape(etag(body))}</ETag><Size>{len(body)}</Size></Contents>"
+                for key, body in sorted(objects.items()) if key.startswith(prefix)
+            )
+            self.xml("ListBucketResult", f"<IsTruncated>false</IsTruncated>{found}")
+        elif (body := objects.get(name)) is None:
+            self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        else:
+            self.answer(200, body, ETag=etag(body), Last_Modified="Fri, 02 Jan 2026 03:04:05 GMT")
+
+    def do_POST(self) -> None:
+        if (asked := self.asked()) is None:
+            return
+        _, query, body = asked
+        assert "delete" in query, self.path
+        names = [unescape(name) for name in re.findall("<Key>(.*?)</Key>", body.decode())]
+        with self.bucket.lock:
+            for name in names:
+                self.bucket.objects.pop(name, None)
+        self.xml("DeleteResult", "".join(f"<Deleted><Key>{escape(name)}</Key></Deleted>" for name in names))
+
+
+def etag(body: bytes) -> str:
+    return f'"{hashlib.md5(body).hexdigest()}"'
