@@ -154,7 +154,6 @@ impl AutoscalerController {
             };
         };
         let (means, last_shrink) = self.sample(scaler, &set, status, now);
-        let waits = target.is_some() && means.is_none();
         let seen = Observed {
             replicas: set.spec.replicas,
             means: target.as_ref().zip(means),
@@ -172,7 +171,7 @@ impl AutoscalerController {
         if able.1 != reason::FAILED_SCALE {
             self.record(scaler, status, &due);
         }
-        let active = if waits {
+        let active = if target.is_some() && means.is_none() {
             let why = "it has not watched the pool for long enough to decide about its capacity";
             let reason = reason::INSUFFICIENT_OBSERVATION_WINDOW;
             (Truth::False, reason, why.to_owned())
