@@ -65,7 +65,9 @@ async fn running_commands_are_activity_until_they_end() {
         Vec::<Vec<String>>::new()
     );
     let mut process = client.start(shell("exec sleep 1000")).await.unwrap();
-    let line: Vec<String> = ["/bin/sh", "-c", "exec sleep 1000"].map(String::from).into();
+    let line: Vec<String> = ["/bin/sh", "-c", "exec sleep 1000"]
+        .map(String::from)
+        .into();
     let activity = client.activity().await.unwrap();
     assert_eq!((activity.commands, activity.orphans), (vec![line], 0));
     let pid = Selector::Pid(process.pid());
