@@ -1,5 +1,6 @@
 //! The controller of `Sandbox`: pod, volume claims, times, pause and resume, updates in place, and status.
 
+mod act;
 mod children;
 mod hook;
 mod initialize;
@@ -34,8 +35,7 @@ use super::slim::ReplicaSet;
 use super::{Pod, write};
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
-use crate::conditions::{self, State, Truth};
-use crate::failure::{self, Failure, is_missing};
+use crate::failure::{Failure, is_missing};
 use crate::held::Held;
 
 /// A reconcile that needs more steps continues later.
@@ -158,124 +158,6 @@ impl SandboxController {
         next
     }
 
-    async fn act(
-        &self,
-        sandbox: &Arc<Sandbox>,
-        blueprint: &Blueprint,
-        pod: Option<&Pod>,
-        mut next: Next,
-        foreign: &mut Option<String>,
-    ) -> Result<Step, Failure> {
-        match (&next.action, pod) {
-            (phase::Action::CreatePod, _) => {
-                match self.create_pod(sandbox, blueprint).await {
-                    Ok(taken) => *foreign = taken,
-                    Err(failure) => return self.not_created(sandbox, next, failure).await,
-                }
-                return Ok(Step::Again);
-            }
-            (phase::Action::Update(change), Some(pod)) if change.is_metadata() => {
-                self.update_pod(pod, change).await?;
-                return Ok(Step::Again);
-            }
-            _ => {}
-        }
-        self.keep_finalizer(sandbox, next.status.phase.unwrap_or_default())
-            .await?;
-        let mut try_again = None;
-        if let (phase::Action::Initialize(container), Some(pod)) = (&next.action, pod) {
-            try_again = self
-                .initialize(sandbox, pod, container, &mut next.status)
-                .await;
-        }
-        let held = self.write_status(sandbox, &next.status).await?;
-        if let (phase::Action::Run(hook), Some(pod)) = (&next.action, pod) {
-            return self.run(sandbox, pod, hook, next.status.clone()).await;
-        }
-        if let (phase::Action::StartUp(due), Some(pod)) = (&next.action, pod) {
-            return self.start_up(sandbox, pod, due, next.status.clone()).await;
-        }
-        match (&next.action, pod) {
-            (phase::Action::DeletePod, Some(pod)) => {
-                write::delete(
-                    &self.cluster,
-                    &self.pods,
-                    pod,
-                    Some(children::PAUSE_GRACE_SECONDS),
-                    false,
-                )
-                .await?;
-                return Ok(Step::Again);
-            }
-            (phase::Action::Update(change), Some(pod)) => {
-                self.update_in_place(sandbox, &next.status, pod, change)
-                    .await?;
-                return Ok(Step::Again);
-            }
-            _ => {}
-        }
-        if self.save_or_forget(sandbox, pod, &next).await? || next.again {
-            return Ok(Step::Again);
-        }
-        let wait = foreign.as_ref().map(|_| LOOK_AGAIN);
-        let waits = [held, wait, try_again, next.wait];
-        Ok(Step::Rest(waits.into_iter().flatten().min()))
-    }
-
-    /// Makes and deletes the checkpoints of pauses. Whether something changed.
-    async fn save_or_forget(
-        &self,
-        sandbox: &Sandbox,
-        pod: Option<&Pod>,
-        next: &Next,
-    ) -> Result<bool, Failure> {
-        let runs = next.status.phase == Some(SandboxPhase::Running) && !sandbox.spec.paused;
-        let ready = conditions::find(&next.status.conditions, condition::READY);
-        match (&next.action, pod) {
-            (phase::Action::Save(contents), Some(pod)) => {
-                self.begin_save(sandbox, pod, contents).await?;
-                Ok(true)
-            }
-            (phase::Action::ForgetSave, _) => {
-                self.forget_saves(sandbox).await?;
-                Ok(true)
-            }
-            // All of its containers are restored.
-            _ if runs && ready.is_some_and(|ready| ready.status == "True") => {
-                self.forget_saves(sandbox).await?;
-                Ok(false)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    /// Runs a command around an upgrade, and writes how it ended.
-    async fn run(
-        &self,
-        sandbox: &Arc<Sandbox>,
-        pod: &Pod,
-        hook: &phase::Hook,
-        mut status: SandboxStatus,
-    ) -> Result<Step, Failure> {
-        let failure = self.run_hook(sandbox, pod, hook).await;
-        phase::after_hook(
-            &mut status,
-            &sandbox.spec,
-            hook.when,
-            failure.as_deref(),
-            sandbox.metadata.generation,
-            Timestamp::now(),
-        );
-        if let Some(newest) = self.sandboxes.get(&key(&**sandbox)) {
-            self.write_status(&newest, &status).await?;
-        }
-        if let Some(failure) = failure {
-            self.cluster
-                .event(&**sandbox, true, hook.when.failed(), failure);
-        }
-        Ok(Step::Again)
-    }
-
     /// The template of the sandbox, or why there is none.
     fn blueprint(&self, sandbox: &Sandbox) -> Result<Blueprint, String> {
         if let Some(blueprint) = Blueprint::inline(sandbox) {
@@ -288,63 +170,6 @@ impl SandboxController {
         template
             .and_then(|template| Blueprint::referred(sandbox, &template))
             .ok_or_else(|| format!("SandboxTemplate {name:?} not found"))
-    }
-
-    /// Says why there is no pod. A change of the template reconciles the sandbox again. A sandbox that runs
-    /// continues without its template.
-    async fn refuse(&self, sandbox: &Arc<Sandbox>, message: &str) -> Result<Step, Failure> {
-        if phase_of(sandbox) != SandboxPhase::Pending {
-            return Ok(Step::Rest(None));
-        }
-        let mut status = sandbox.status.clone().unwrap_or_default();
-        status.phase = Some(SandboxPhase::Pending);
-        message.clone_into(&mut status.message);
-        self.set_not_created(sandbox, &mut status, message);
-        self.write_status(sandbox, &status).await?;
-        Ok(Step::Rest(None))
-    }
-
-    async fn not_created(
-        &self,
-        sandbox: &Arc<Sandbox>,
-        next: Next,
-        failure: Failure,
-    ) -> Result<Step, Failure> {
-        let mut status = next.status;
-        let message = failure.to_string();
-        status.message.clone_from(&message);
-        if status.phase == Some(SandboxPhase::Upgrading) && is_refusal(&failure) {
-            let reason = reason::UPGRADE_POD_FAILED;
-            let state = State::new(condition::UPGRADING, Truth::False, reason, &*message);
-            let generation = sandbox.metadata.generation;
-            conditions::set(&mut status.conditions, &state, generation, Timestamp::now());
-        }
-        self.set_not_created(sandbox, &mut status, &message);
-        self.write_status(sandbox, &status).await?;
-        Err(failure)
-    }
-
-    fn set_not_created(&self, sandbox: &Sandbox, status: &mut SandboxStatus, message: &str) {
-        let known = sandbox.condition(condition::READY);
-        let known = known.is_some_and(|known| {
-            known.reason == reason::POD_CREATE_FAILED && known.message == message
-        });
-        if !known {
-            let note = message.to_owned();
-            self.cluster
-                .event(sandbox, true, reason::POD_CREATE_FAILED, note);
-        }
-        conditions::set(
-            &mut status.conditions,
-            &State::new(
-                condition::READY,
-                Truth::False,
-                reason::POD_CREATE_FAILED,
-                message,
-            ),
-            sandbox.metadata.generation,
-            Timestamp::now(),
-        );
     }
 
     /// Remembers what an in-place update cannot change. Whether it wrote.
@@ -466,15 +291,6 @@ enum Step {
     Again,
     /// A change of an object, or the end of a wait.
     Rest(Option<Duration>),
-}
-
-/// Whether an object can never be created as it is. A quota may have room in a moment.
-fn is_refusal(failure: &Failure) -> bool {
-    match failure {
-        Failure::Refused(_) => true,
-        Failure::Api(error) => matches!(failure::code(error), Some(400 | 422)),
-        _ => false,
-    }
 }
 
 fn phase_of(sandbox: &Sandbox) -> SandboxPhase {

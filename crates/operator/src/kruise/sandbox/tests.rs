@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::inplace::{self, Change};
 use super::phase::{Action, Input, Next, POD_OWNER_MISMATCH, Seen, next};
 use super::*;
+use crate::conditions;
 
 const NOW: &str = "2026-01-02T03:04:05Z";
 
