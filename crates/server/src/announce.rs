@@ -21,6 +21,7 @@ fn lines(config: &Config, key: &FirstKey, authority: Option<&Path>, sudo: bool) 
         FirstKey::Gone => "<your key>".to_owned(),
     };
     let mut lines = format!("export E2B_API_KEY={key}\n");
+    let mut ui = None;
     let mut export = |name: &str, value: String| lines += &format!("export {name}={value}\n");
     if let Some(domain) = public_domain(config) {
         export("E2B_DOMAIN", domain);
@@ -32,13 +33,14 @@ fn lines(config: &Config, key: &FirstKey, authority: Option<&Path>, sudo: bool) 
         };
         let address = format!("{scheme}://{}", reachable(config.listen));
         export("E2B_API_URL", address.clone());
-        export("E2B_SANDBOX_URL", address);
+        export("E2B_SANDBOX_URL", address.clone());
+        ui = Some(format!("# Web UI: {address}/ui/\n"));
     }
     if let Some(authority) = authority {
         export("SSL_CERT_FILE", quoted(authority));
         export("NODE_EXTRA_CA_CERTS", quoted(authority));
     }
-    lines
+    lines + &ui.unwrap_or_default()
 }
 
 /// The domain for clients, with the port unless it is 443. None without TLS, because clients use
@@ -93,7 +95,8 @@ mod tests {
     fn the_first_start_prints_the_key_and_later_ones_name_its_file() {
         let config = config(&["listen=0.0.0.0:3000"]);
         let rest = "export E2B_API_URL=http://127.0.0.1:3000\n\
-                    export E2B_SANDBOX_URL=http://127.0.0.1:3000\n";
+                    export E2B_SANDBOX_URL=http://127.0.0.1:3000\n\
+                    # Web UI: http://127.0.0.1:3000/ui/\n";
         let made = lines(&config, &FirstKey::Made("e2b_x".into()), None, true);
         assert_eq!(made, format!("export E2B_API_KEY=e2b_x\n{rest}"));
         let kept = FirstKey::InFile("/srv/a b/api-key".into());

@@ -261,6 +261,7 @@ impl Service {
         if let Some(metadata) = &change.metadata {
             check_labels(metadata)?;
         }
+        self.check_wakes(live, &change)?;
         let changed = |record: &mut SessionRecord| {
             if let Some(metadata) = change.metadata {
                 record.metadata = metadata;

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use shoal_core::id::SandboxId;
 use shoal_core::ports::external::{ExternalClient, ExternalError, ExternalMachine};
 use shoal_core::ports::inside::SandboxClient;
-use shoal_core::ports::sessions::{NewSession, SessionError};
+use shoal_core::ports::sessions::{NewSession, SessionChange, SessionError};
 use shoal_core::session::machine::{ExternalRecord, MachineError, MachineType, SshAddress};
 use shoal_core::session::system::{OS_RELEASE, OS_RELEASE_MAX, described};
 use shoal_core::session::{SessionId, SessionRecord};
@@ -25,6 +25,11 @@ pub(super) fn address(record: &SessionRecord) -> Option<&SshAddress> {
     }
 }
 
+/// An external machine has no preview that could wake it.
+fn wakes_nothing() -> SessionError {
+    MachineError::Together("wakeOnRequest", "ssh_connection").into()
+}
+
 impl Service {
     /// What is kept of a new session's external machine. A session with a sandbox keeps nothing.
     pub(super) fn external_record(
@@ -37,7 +42,7 @@ impl Service {
             return Ok(None);
         };
         if new.wake_on_request {
-            return Err(MachineError::Together("wakeOnRequest", "ssh_connection").into());
+            return Err(wakes_nothing());
         }
         self.parts.external.check(address, key)?;
         Ok(Some(ExternalRecord {
@@ -45,6 +50,18 @@ impl Service {
             sealed_key: self.parts.sealing_key.seal_as(id, PRIVATE_KEY, key)?,
             host_key: None,
         }))
+    }
+
+    /// Whether a change of the session asks what its machine cannot do.
+    pub(super) fn check_wakes(
+        &self,
+        live: &Live,
+        change: &SessionChange,
+    ) -> Result<(), SessionError> {
+        if change.wake_on_request == Some(true) && address(&live.record()).is_some() {
+            return Err(wakes_nothing());
+        }
+        Ok(())
     }
 
     /// A client of the external machine, which is connected when it is not. Called with the machine's lock.

@@ -205,6 +205,14 @@ async fn r2_094_r2_098_what_cannot_work_is_refused_before_anything_is_stored() {
     );
     let all = Sessions::list(&fixture.service, &fixture.principal).await;
     assert!(all.unwrap().is_empty());
+    let session = fixture.external().await;
+    let wakes = SessionChange {
+        wake_on_request: Some(true),
+        ..SessionChange::default()
+    };
+    let refused = Sessions::change(&fixture.service, &fixture.principal, &session, wakes).await;
+    let told = refused.unwrap_err().to_string();
+    assert!(told.contains("`wakeOnRequest`"), "{told}");
 }
 
 #[tokio::test]
