@@ -1,5 +1,5 @@
 # Targets for people and for CI.
-.PHONY: run build envd ui image manifests test lint fmt bench bench-cluster fuzz deny
+.PHONY: run build envd ui image dist manifests test lint fmt bench bench-cluster fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
@@ -29,6 +29,10 @@ ui:
 # The operator's image, as an OCI archive: target/image/shoal.tar.
 image: build
 	python3 scripts/oci_archive.py target/release/shoal target/image/shoal.tar $(ARGS)
+
+# What people install: target/dist, with a tarball, a package for Debian, the image, the chart, the bill of materials and digests.
+dist: build
+	python3 scripts/dist.py target/release target/dist
 
 # What is generated for Kubernetes: the chart's definitions, and the chart as one file.
 manifests:
