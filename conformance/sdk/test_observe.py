@@ -62,7 +62,7 @@ def test_the_log_is_a_line_of_json_for_each_event(watched):
     # Other output is for the person who started the server.
     # The last line may be on its way.
     lines = (watched.data / "server.log").read_text().split("\n")[:-1]
-    events = [json.loads(line) for line in lines if not line.startswith("export ")]
+    events = [json.loads(line) for line in lines if not line.startswith(("export ", "# "))]
     assert all({"timestamp", "level", "fields"} <= set(event) for event in events)
     serving = next(event for event in events if event["fields"].get("message") == "serving")
     assert serving["level"] == "INFO"

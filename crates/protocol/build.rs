@@ -28,6 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     messages.bytes_fields = vec![(".".to_owned(), BytesRepr::Bytes)];
     messages.emit_register_fn = false;
     Config::new()
+        // They name the descriptors, which this run writes: cargo would run it again each time, and compile what depends on it.
+        .emit_rerun_directives(false)
         .buffa_config(messages)
         .gate_client_feature(true)
         .descriptor_set(set)
