@@ -115,7 +115,8 @@ class Operator:
 
 def condition(seen: dict, kind: str = "Ready") -> dict:
     """A condition of an object; empty if it has none of that type."""
-    conditions = seen.get("status", {}).get("conditions", [])
+    # The API server writes null for a definition that is new.
+    conditions = seen.get("status", {}).get("conditions") or []
     return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
