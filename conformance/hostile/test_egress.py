@@ -233,6 +233,8 @@ def test_a_silent_name_server_is_followed_by_the_next(sandbox, server, internet)
 
 def test_a_new_rule_cuts_open_connections(sandbox, server, internet):
     """A TCP connection and a UDP flow end when a new rule forbids them."""
+    # The internet of all tests still knows what other sandboxes sent.
+    marker = f"lasting-{sandbox.sandbox_id}"
     talk = (
         "import socket,time\n"
         f"t=socket.create_connection(('{PUBLIC[0]}',{PORT}),5)\n"
@@ -240,20 +242,20 @@ def test_a_new_rule_cuts_open_connections(sandbox, server, internet):
         # Longer than any wait below; the test ends it.
         "for n in range(6000):\n"
         " for send in (lambda m:t.sendall(m), lambda m:u.sendto(m,('%s',%d))):\n"
-        "  try: send(b'lasting %%d;' %% n)\n"
+        "  try: send(b'%s %%d;' %% n)\n"
         "  except OSError: pass\n"
         " time.sleep(.05)\n"
-    ) % (PUBLIC[0], PORT)
+    ) % (PUBLIC[0], PORT, marker)
     sandbox.files.write("/tmp/talk.py", talk)
     talking = sandbox.commands.run("python3 /tmp/talk.py", background=True, timeout=0)
-    kinds = lambda: {packet["protocol"] for packet in internet.heard("lasting")}  # noqa: E731
+    kinds = lambda: {packet["protocol"] for packet in internet.heard(marker)}  # noqa: E731
     wait_until(lambda: kinds() == {6, 17}, 60, "the talk to be heard")
     put(server, sandbox, denyOut=[PUBLIC[0]])
-    before = len(internet.heard("lasting"))
+    before = len(internet.heard(marker))
     threading.Event().wait(1)
-    assert len(internet.heard("lasting")) == before, "packets arrived after the rule"
+    assert len(internet.heard(marker)) == before, "packets arrived after the rule"
     put(server, sandbox)
-    wait_until(lambda: len(internet.heard("lasting")) > before, 60, "the datagrams to continue")
+    wait_until(lambda: len(internet.heard(marker)) > before, 60, "the datagrams to continue")
     talking.kill()
 
 
