@@ -11,9 +11,10 @@ from ..shared import WORK, data_directory, remove
 from .cluster import Cluster
 from .operator import Operator
 from .proxy import Proxy
+from .serving import Replica, first_key
 
 
-#: What tells of a machine that has too much to do.
+#: The files that show how busy the machine is.
 LOAD = ("loadavg", "pressure/cpu", "pressure/io", "pressure/memory")
 
 
@@ -57,12 +58,21 @@ def real_cluster():
 
 
 def operator_of(cluster: Cluster, *flags: str):
+    """An operator with its webhook and these flags."""
     operator = Operator(cluster)
     operator.install()
     operator.start(*flags)
     yield operator
     operator.clear()
     operator.stop()
+
+
+def sdk_of(cluster: Cluster):
+    """Starts a replica. The value is how the SDK reaches it."""
+    replica = Replica(cluster, "replica-1")
+    replica.start()
+    yield {"api_key": first_key(cluster), "api_url": replica.url, "sandbox_url": replica.url}
+    replica.kill()
 
 
 @pytest.fixture(scope="module")

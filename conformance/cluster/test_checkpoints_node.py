@@ -10,8 +10,8 @@ import yaml
 
 from ..installation import wait_until
 from . import manifests
+from .conftest import operator_of
 from .images import RUNTIME, SHELL
-from .operator import Operator
 from .test_install import imported  # noqa: F401
 from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
 from .test_kruise_sandbox import KIND, in_phase, missing, wait_for
@@ -32,12 +32,7 @@ COUNT = (
 
 @pytest.fixture(scope="module")
 def operator(real_cluster):
-    operator = Operator(real_cluster)
-    operator.install()
-    operator.start()
-    yield operator
-    operator.clear()
-    operator.stop()
+    yield from operator_of(real_cluster)
 
 
 @pytest.fixture(scope="module")

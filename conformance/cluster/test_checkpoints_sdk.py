@@ -18,9 +18,8 @@ from ..installation import wait_until
 from ..interpreter import test_clone_tutorial as tutorial
 from ..shared import WORK
 from . import sdk_cases
+from .conftest import operator_of, sdk_of
 from .images import RUNTIME
-from .operator import Operator
-from .serving import Replica, first_key
 from .test_checkpoints_node import COUNT, agent_of, everything_in_the_store, told
 from .test_install import imported  # noqa: F401
 from .test_kruise_checkpoint import CHECKPOINTS
@@ -33,12 +32,7 @@ KEPT = ["memory", "filesystem"]
 
 @pytest.fixture(scope="module")
 def operator(real_cluster):
-    operator = Operator(real_cluster)
-    operator.install()
-    operator.start("--runtime-image", RUNTIME)
-    yield operator
-    operator.clear()
-    operator.stop()
+    yield from operator_of(real_cluster, "--runtime-image", RUNTIME)
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +42,7 @@ def node(operator, imported, real_cluster):  # noqa: F811
 
 @pytest.fixture(scope="module")
 def api(node, real_cluster):
-    """A replica, and how the SDK reaches it."""
-    replica = Replica(real_cluster, "replica-1")
-    replica.start()
-    yield {"api_key": first_key(real_cluster), "api_url": replica.url, "sandbox_url": replica.url}
-    replica.kill()
+    yield from sdk_of(real_cluster)
 
 
 def pool(cluster, name: str, kept: list[str], **pod) -> str:

@@ -15,21 +15,16 @@ from e2b.exceptions import SandboxException, SandboxUnreachableException
 from ..installation import program, wait_until
 from ..js.packages import environment, install
 from ..js.test_cli import Cli
+from .conftest import operator_of, sdk_of
 from .images import RUNTIME, SHELL
-from .operator import Operator, condition
-from .serving import Replica, first_key
+from .operator import condition
 
 KINDS = {"runc": {}, "gvisor": {"runtimeClassName": "gvisor"}}
 
 
 @pytest.fixture(scope="module")
 def operator(real_cluster):
-    operator = Operator(real_cluster)
-    operator.install()
-    operator.start("--runtime-image", RUNTIME)
-    yield operator
-    operator.clear()
-    operator.stop()
+    yield from operator_of(real_cluster, "--runtime-image", RUNTIME)
 
 
 def sandbox_set(name: str, replicas: int, **pod) -> dict:
@@ -53,11 +48,7 @@ def available(cluster, name: str) -> int:
 
 @pytest.fixture(scope="module")
 def api(operator, real_cluster):
-    """A replica, and how the SDK reaches it."""
-    replica = Replica(real_cluster, "replica-1")
-    replica.start()
-    yield {"api_key": first_key(real_cluster), "api_url": replica.url, "sandbox_url": replica.url}
-    replica.kill()
+    yield from sdk_of(real_cluster)
 
 
 @pytest.fixture(scope="module", params=KINDS)

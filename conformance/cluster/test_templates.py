@@ -9,7 +9,7 @@ import pytest
 
 from ..installation import wait_until
 from . import manifests
-from .operator import Operator
+from .conftest import operator_of
 from .serving import Replica, first_key
 from .test_kruise_claims import PLAIN, call
 from .test_sdk import RUNTIME
@@ -26,12 +26,7 @@ def entry(name: str, **fields) -> dict:
 
 @pytest.fixture(scope="module")
 def operator(cluster):
-    operator = Operator(cluster)
-    operator.install()
-    operator.start("--runtime-image", RUNTIME)
-    yield operator
-    operator.clear()
-    operator.stop()
+    yield from operator_of(cluster, "--runtime-image", RUNTIME)
 
 
 @pytest.fixture(scope="module")

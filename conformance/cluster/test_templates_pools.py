@@ -12,8 +12,9 @@ from e2b.exceptions import SandboxException
 
 from ..installation import wait_until
 from . import manifests
+from .conftest import operator_of
 from .images import RUNTIME, SHELL
-from .operator import Operator, condition
+from .operator import condition
 from .serving import Replica, first_key
 from .test_kruise_claims import call
 from .test_templates import ENTRIES, MAP, REPLICA_SETS, SANDBOXES, SETS, TEMPLATES
@@ -39,12 +40,7 @@ def entry(name: str, size: int = 1, **fields) -> dict:
 
 @pytest.fixture(scope="module")
 def operator(real_cluster):
-    operator = Operator(real_cluster)
-    operator.install()
-    operator.start("--runtime-image", RUNTIME)
-    yield operator
-    operator.clear()
-    operator.stop()
+    yield from operator_of(real_cluster, "--runtime-image", RUNTIME)
 
 
 @pytest.fixture(scope="module")
