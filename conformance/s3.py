@@ -1,12 +1,15 @@
-"""A server of S3 on loopback, with what Shoal asks of one: objects, conditional writes, lists and deletions of several.
+"""A server of S3 on loopback, with the requests that Shoal sends: objects, conditional writes, lists and batch deletions.
 
-It trusts everybody, and can fall silent.
+It checks no credentials. It can stop answering.
+
+    python3 conformance/s3.py BUCKET    # prints its URL, and serves until it is killed
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -30,9 +33,13 @@ class Bucket:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"bucket": self}))
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
     def environment(self) -> dict[str, str]:
         return {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server.server_port}", "AWS_ALLOW_HTTP": "true",
+            "AWS_ENDPOINT_URL": self.url, "AWS_ALLOW_HTTP": "true",
             "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
         }
 
@@ -124,3 +131,8 @@ class Handler(BaseHTTPRequestHandler):
 
 def etag(body: bytes) -> str:
     return f'"{hashlib.md5(body).hexdigest()}"'
+
+
+if __name__ == "__main__":
+    print(Bucket(sys.argv[1]).url, flush=True)
+    threading.Event().wait()

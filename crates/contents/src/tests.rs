@@ -5,6 +5,7 @@ use object_store::memory::InMemory;
 use super::*;
 
 mod refusing;
+mod s3;
 
 fn digest(contents: &[u8]) -> Digest {
     Digest(Sha256::digest(contents).into())
@@ -26,7 +27,7 @@ fn in_memory(installation: &str, objects: &Arc<InMemory>) -> ObjectContents {
     ObjectContents::owned(below, &bucket, installation)
 }
 
-/// What holds wherever contents are. `spoil` writes into the place past the contents.
+/// The contract of all places. `spoil` writes into the place directly.
 async fn keeps_its_contract(contents: &ObjectContents, spoil: &dyn ObjectStore) {
     let text = Bytes::from_static(b"text");
     let (at, empty) = (digest(&text), digest(b""));
@@ -38,7 +39,7 @@ async fn keeps_its_contract(contents: &ObjectContents, spoil: &dyn ObjectStore) 
     contents.put(empty, Bytes::new()).await.unwrap();
     assert_eq!(contents.get(at).await.unwrap(), Some(text.clone()));
     assert_eq!(contents.get(empty).await.unwrap(), Some(Bytes::new()));
-    // What is not ours is not told, also when its name is a digest.
+    // Other objects are not listed, even if their name is a digest.
     for other in ["note", "ab/cd", "deeper/ab", at.to_string().as_str()] {
         spoil.put(&Key::from(other), "other".into()).await.unwrap();
     }
@@ -84,25 +85,6 @@ async fn a_bucket_keeps_the_contract_below_its_prefix() {
         let location = object.location.to_string();
         assert!(location.starts_with("some/where/"), "{location}");
     }
-}
-
-/// Another server of S3, which the environment names (`AWS_…`), with an empty bucket `contract`.
-#[tokio::test]
-#[ignore = "needs a server of S3"]
-async fn s3_keeps_the_contract_and_its_owner() {
-    choose_tls();
-    let bucket: Bucket = "s3://contract/some/where".parse().unwrap();
-    let contents = ObjectContents::in_bucket(&bucket, "one").unwrap();
-    let spoil = contents.objects.clone();
-    keeps_its_contract(&contents, &*spoil).await;
-    let another = ObjectContents::in_bucket(&bucket, "two").unwrap();
-    assert!(matches!(another.claim().await, Err(StoreError::Failed(_))));
-    let large = Bytes::from(vec![7; 64 << 20]);
-    contents.put(digest(&large), large.clone()).await.unwrap();
-    assert_eq!(contents.get(digest(&large)).await.unwrap(), Some(large));
-    let missing: Bucket = "s3://no-such-bucket".parse().unwrap();
-    let missing = ObjectContents::in_bucket(&missing, "one").unwrap();
-    assert!(matches!(missing.claim().await, Err(StoreError::Failed(_))));
 }
 
 #[tokio::test]
