@@ -1,6 +1,7 @@
 //! The task of a window: it owns the shell.
 
 mod cancel;
+mod held;
 mod variables;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use zeroize::Zeroizing;
 
+use self::held::HeldInput;
 use super::scrollback::Scrollback;
 use super::shell::{Doing, Heard, Shell};
 use super::{Exec, Place, Request, State, typed};
@@ -56,8 +58,8 @@ pub(super) struct Actor {
     next: Option<Exec>,
     /// Whether a person has typed since the shell was last seen at its prompt.
     touched: bool,
-    /// What a person has typed while the shell read its variables, which would have discarded it.
-    held: BytesMut,
+    /// The input that arrived while the shell read its variables: the shell would discard it.
+    held: HeldInput,
     /// The expected event and its deadline.
     wait: Option<(Wait, Instant)>,
     /// The secrets that the shell has as variables; those without a value it may have or not.
@@ -96,7 +98,7 @@ impl Actor {
             room: None,
             next: None,
             touched: false,
-            held: BytesMut::new(),
+            held: HeldInput::default(),
             wait: None,
             set: BTreeMap::new(),
             asked: BTreeMap::new(),

@@ -16,9 +16,6 @@ use crate::window::typed::variables::Lines;
 /// How long a shell may take to set its variables.
 const SETTING: Duration = Duration::from_secs(20);
 
-/// How much input is held while a shell sets its variables, in bytes. A terminal has no more room either.
-const HELD_MAX: usize = 4096;
-
 /// After how long without output a prompt is shown that may be the beginning of a secret.
 const QUIET: Duration = Duration::from_millis(100);
 
@@ -69,12 +66,10 @@ impl Actor {
         self.write(Bytes::copy_from_slice(&lines)).await;
     }
 
-    /// Types what a person has typed. A shell that reads its variables gets it afterwards.
+    /// Writes a client's input to the shell. A shell that reads its variables gets the input afterwards.
     pub(super) async fn input(&mut self, bytes: Bytes) {
-        let reads = matches!(self.shell.doing, Doing::Setting(_));
-        if reads && self.held.len() + bytes.len() <= HELD_MAX {
-            self.held.extend_from_slice(&bytes);
-            return;
+        if matches!(self.shell.doing, Doing::Setting(_)) {
+            return self.held.hold(&bytes);
         }
         self.touched = true;
         self.write(bytes).await;
@@ -87,10 +82,9 @@ impl Actor {
             .into_iter()
             .map(|(name, value)| (name, Some(value)))
             .collect();
-        if !self.held.is_empty() {
+        if let Some(held) = self.held.take() {
             self.touched = true;
-            let held = std::mem::take(&mut self.held);
-            self.write(held.freeze()).await;
+            self.write(held).await;
         }
     }
 
@@ -98,8 +92,8 @@ impl Actor {
     pub(super) fn forget_variables(&mut self) {
         self.set.clear();
         self.asked.clear();
-        // It was typed for the shell before.
-        self.held.clear();
+        // The input was for the shell before.
+        self.held.take();
     }
 
     /// When to show what is held back.
