@@ -36,6 +36,9 @@ impl Sandboxes {
     /// Keeps the sandbox of a route from being parked. `None` if it is about to be, or if the route is an
     /// old one.
     pub(super) fn visit(&self, route: &Route) -> Option<Visit> {
+        if self.parking.is_none() {
+            return Some(Visit::default());
+        }
         let activity = self.registry.activity(&route.sandbox)?;
         let clock = self.parts.clock.clone();
         if !activity.with(Activity::enter) {

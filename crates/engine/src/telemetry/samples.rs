@@ -148,9 +148,10 @@ impl Samples {
 
     /// Adds a sample of a parked sandbox.
     pub(crate) fn rest(&self, at: Timestamp, record: &SandboxRecord) {
-        let mut all = self.0.write();
-        let history = all.entry(record.id.clone()).or_default();
-        history.rest(at, record);
+        // A sandbox that has ended meanwhile has no history any more.
+        if let Some(history) = self.0.write().get_mut(&record.id) {
+            history.rest(at, record);
+        }
     }
 
     pub(crate) fn forget(&self, id: &SandboxId) {
@@ -213,6 +214,14 @@ mod tests {
             (at(20), 50.0, 7, 9),
         ];
         assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_parked_sandbox_that_has_ended_gets_no_history() {
+        let record = test_util::record("ia");
+        let samples = Samples::default();
+        samples.rest(at(0), &record);
+        assert!(samples.0.read().is_empty());
     }
 
     #[test]
