@@ -71,8 +71,8 @@ pub enum StoreError {
     /// The disk is full.
     #[error("no space left for the store")]
     NoSpace,
-    /// The store is elsewhere, and does not answer.
-    #[error("the storage of session files does not answer: try again")]
+    /// The store is on another machine and does not answer.
+    #[error("the storage does not answer: try again")]
     Unavailable(#[source] HostDetail),
     /// The store itself failed.
     #[error("the store failed: the server's log says why")]
