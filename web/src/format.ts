@@ -2,7 +2,11 @@
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-export function bytes(count: number): string {
+/** Nothing for what a backend does not measure. */
+export function bytes(count: number | undefined): string {
+  if (count === undefined) {
+    return "";
+  }
   let unit = 0;
   while (count >= 1024 && unit < UNITS.length - 1) {
     count /= 1024;

@@ -146,14 +146,15 @@ async fn list(server: &Connection, args: ListArgs, json: bool) -> Result<(), Fai
             let found = one.pointer(pointer).and_then(Value::as_str);
             found.unwrap_or_default().to_owned()
         };
-        let bytes = |pointer: &str| one.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
-        let size = bytes("/shoal/memoryBytes") + bytes("/shoal/fileBytes");
+        let bytes = |pointer: &str| one.pointer(pointer).and_then(Value::as_u64);
+        let size = bytes("/shoal/memoryBytes").zip(bytes("/shoal/fileBytes"));
         let frozen = one.pointer("/shoal/freeze").and_then(Value::as_f64);
         let ends = text("/shoal/expiresAt");
         table.row([
             text("/snapshotID"),
             text("/shoal/contents"),
-            format!("{} MiB", size.div_ceil(1 << 20)),
+            size.map(|(memory, files)| format!("{} MiB", (memory + files).div_ceil(1 << 20)))
+                .unwrap_or_default(),
             frozen
                 .map(|frozen| format!("{frozen:.0} ms"))
                 .unwrap_or_default(),

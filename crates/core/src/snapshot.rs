@@ -131,6 +131,12 @@ pub struct SnapshotRecord {
 }
 
 impl SnapshotRecord {
+    /// The figures of the save; none from a backend that does not measure them.
+    #[must_use]
+    pub fn measured(&self) -> Option<&Saved> {
+        self.backend_id.is_none().then_some(&self.saved)
+    }
+
     /// The user's name for this version: `[<namespace>/]<name or id>:<tag>`.
     #[must_use]
     pub fn reference(&self, namespace: &str) -> String {

@@ -60,11 +60,18 @@ pub(super) struct Snapshot {
 struct Taken {
     contents: String,
     runtime: String,
-    /// Milliseconds for which the sandbox stood still.
-    freeze: f64,
-    memory_bytes: u64,
-    file_bytes: u64,
-    copied: String,
+    /// How long the sandbox was frozen, in milliseconds; absent in a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    freeze: Option<f64>,
+    /// Absent in a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
+    /// Bytes of the sandbox's own files; absent in a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_bytes: Option<u64>,
+    /// How the files were copied; absent in a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copied: Option<String>,
     source: String,
     created_at: String,
     expires_at: Option<String>,
@@ -74,24 +81,18 @@ impl Snapshot {
     fn of(principal: &Principal, snapshot: &SnapshotRecord) -> Self {
         let slug = principal.slug.as_str();
         let names = snapshot.name.iter().map(|name| format!("{slug}/{name}"));
-        let Saved {
-            contents,
-            runtime,
-            freeze,
-            memory_bytes,
-            file_bytes,
-            copied,
-        } = &snapshot.saved;
+        let measured = snapshot.measured();
+        let millis = |saved: &Saved| (saved.freeze.as_secs_f64() * 1e6).round() / 1e3;
         Self {
             id: snapshot.reference(slug),
             names: names.collect(),
             shoal: Taken {
-                contents: contents.to_string(),
-                runtime: runtime.to_string(),
-                freeze: (freeze.as_secs_f64() * 1e6).round() / 1e3,
-                memory_bytes: *memory_bytes,
-                file_bytes: *file_bytes,
-                copied: copied.clone(),
+                contents: snapshot.saved.contents.to_string(),
+                runtime: snapshot.saved.runtime.to_string(),
+                freeze: measured.map(millis),
+                memory_bytes: measured.map(|saved| saved.memory_bytes),
+                file_bytes: measured.map(|saved| saved.file_bytes),
+                copied: measured.map(|saved| saved.copied.clone()),
                 source: snapshot.source.to_string(),
                 created_at: snapshot.created_at.to_string(),
                 expires_at: snapshot.expires_at.map(|at| at.to_string()),

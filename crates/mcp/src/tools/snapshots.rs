@@ -34,8 +34,9 @@ struct Taken {
     sandbox: String,
     /// What it has: `filesystem`, or `memory,filesystem`.
     contents: String,
-    /// Bytes of memory and of the sandbox's own files.
-    bytes: u64,
+    /// Bytes of memory and of the sandbox's own files, if they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
 }
 
 /// Arguments of `restore`.
@@ -80,7 +81,9 @@ async fn take(call: Arc<Call>, arguments: TakeArguments) -> Result<Reply, ToolEr
         snapshot: record_of.reference(principal.slug.as_str()),
         sandbox: record.id.to_string(),
         contents: record_of.saved.contents.to_string(),
-        bytes: record_of.saved.memory_bytes + record_of.saved.file_bytes,
+        bytes: record_of
+            .measured()
+            .map(|saved| saved.memory_bytes + saved.file_bytes),
     };
     call.target(&taken.snapshot);
     let text = format!("snapshot {} of {}", taken.snapshot, taken.sandbox);
