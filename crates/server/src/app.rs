@@ -4,13 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use shoal_contents::ObjectContents;
 use shoal_core::audit::{AuditEvent, AuditResult, AuditSource};
 use shoal_core::driver::{Driver, Isolation};
 use shoal_core::ports::Ports;
 use shoal_core::resources::Mib;
 use shoal_core::routes::RouteTable;
-use shoal_core::session::preview::PreviewDomain;
 use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
 };
@@ -19,12 +17,8 @@ use shoal_images::{ImageStore, SandboxLayers, StoreConfig};
 use shoal_mcp::Mcp;
 use shoal_node::NetworkConfig;
 use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
-use shoal_sessions::{Contents, MachineSupport, SessionParts, SessionService};
-use shoal_ssh::SshMachines;
 use shoal_tasks::Tasks;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::announce;
@@ -38,8 +32,9 @@ use crate::export_key;
 use crate::listen::{self, Dispatch};
 use crate::memory;
 use crate::privilege;
-use crate::sealing_key;
 use crate::session_contents;
+use crate::sessions::with_sessions;
+use crate::stop::{StopSignals, until_signal};
 use crate::telemetry::Telemetry;
 use crate::templates_file::TemplatesFile;
 use crate::tls::{self, Certificates};
@@ -177,57 +172,6 @@ fn cannot_continue(early: anyhow::Error) -> anyhow::Error {
     early.context("the server cannot continue: start it again")
 }
 
-/// The ports, with sessions that stand on them.
-async fn with_sessions(
-    config: &Config,
-    ports: Ports,
-    store: Arc<SqliteStore>,
-    contents: ObjectContents,
-    tasks: &mut Tasks,
-) -> anyhow::Result<Ports> {
-    let contents = Contents::new(Arc::new(contents), store.clone());
-    let sessions = SessionService::open(SessionParts {
-        sandboxes: ports.sandboxes.clone(),
-        access: ports.access.clone(),
-        events: ports.sandbox_events.clone(),
-        external: Arc::new(SshMachines::new(config.templates.ssh_networks.clone())),
-        store: store.clone(),
-        rows: store.clone(),
-        contents: contents.clone(),
-        secrets: store.clone(),
-        sealing_key: sealing_key::ensure(&config.data)?,
-        memories: store,
-        builds: ports.builds.clone(),
-        templates: config.templates.sessions.clone(),
-        support: machine_support(config, &ports)?,
-        clock: ports.clock.clone(),
-        previews: PreviewDomain::of(config.domain.as_deref()),
-    })
-    .await?;
-    tasks.spawn("sessions", sessions.clone().end_unused());
-    tasks.spawn("contents of session files", contents.sweep());
-    let sessions = Arc::new(sessions);
-    Ok(Ports {
-        sessions: sessions.clone(),
-        session_files: sessions.clone(),
-        session_secrets: sessions.clone(),
-        session_memories: sessions.clone(),
-        previews: sessions,
-        ..ports
-    })
-}
-
-/// What the machines of sessions can be: what the default runtime can do, and the operator allows.
-fn machine_support(config: &Config, ports: &Ports) -> anyhow::Result<MachineSupport> {
-    let runtimes = &ports.installation.capabilities().runtimes;
-    let default = runtimes.first().context("no runtime is installed")?;
-    Ok(MachineSupport {
-        runtime: default.name.clone(),
-        nested_containers: default.nested_containers,
-        privileged: config.templates.privileged,
-    })
-}
-
 /// The gateway and the API of a backend, and its MCP server, if it has one.
 pub(crate) fn dispatch(
     config: &Config,
@@ -363,51 +307,4 @@ fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
         sandboxes = going_on,
         "serving"
     );
-}
-
-/// The signals that stop the server.
-pub(crate) struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    /// Handles SIGTERM and SIGINT from now on. Until then they end the process at once: call it when what is starting can
-    /// be stopped in order, and before anybody is answered.
-    ///
-    /// # Errors
-    /// When the signals cannot be handled.
-    pub(crate) fn handle() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    /// Waits for a signal.
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
-/// Waits for a signal.
-///
-/// # Errors
-/// When a task or the listener ended before.
-pub(crate) async fn until_signal(
-    mut signals: StopSignals,
-    tasks: &mut Tasks,
-    served: &mut JoinHandle<()>,
-) -> anyhow::Result<()> {
-    tokio::select! {
-        () = signals.next() => Ok(()),
-        ended = tasks.ended() => Err(ended.into()),
-        served = served => Err(match served {
-            Ok(()) => anyhow::anyhow!("the listener ended by itself"),
-            Err(error) => anyhow::Error::from(error).context("the listener failed"),
-        }),
-    }
 }

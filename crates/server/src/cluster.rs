@@ -11,12 +11,12 @@ use shoal_tasks::Tasks;
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
-use crate::app;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::descriptors::{self, Shares};
 use crate::listen;
 use crate::telemetry::Telemetry;
+use crate::{app, stop};
 
 /// After this time without an answer of the API server, the log says so again.
 const SYNCING: Duration = Duration::from_secs(10);
@@ -79,11 +79,11 @@ pub(crate) async fn run(
     let acceptor = certificates.map(|certificates| certificates.acceptor);
     // What a request has begun is in the cluster: only MCP sessions end here.
     let work = api::drained(mcp, std::future::ready(()));
-    let signals = app::StopSignals::handle()?;
+    let signals = stop::StopSignals::handle()?;
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);
     let mut served = tokio::spawn(served);
     tracing::info!(listen = %config.listen, "serving");
-    let early = app::until_signal(signals, &mut tasks, &mut served)
+    let early = stop::until_signal(signals, &mut tasks, &mut served)
         .await
         .err();
     stopping.cancel();

@@ -22,6 +22,8 @@ mod progress;
 mod router;
 mod sealing_key;
 mod session_contents;
+mod sessions;
+mod stop;
 mod telemetry;
 mod templates_file;
 mod tls;

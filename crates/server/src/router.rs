@@ -21,7 +21,7 @@ use tracing::Instrument;
 
 use crate::descriptors::{self, Shares};
 use crate::listen::{self, Answer, DrainBody, close_after};
-use crate::{app, in_cluster, telemetry, trace_context};
+use crate::{in_cluster, stop, telemetry, trace_context};
 
 /// The flags. Names and values are those of the reference router where it has them.
 #[derive(Debug, Args)]
@@ -112,10 +112,10 @@ async fn serve(args: &RouterArgs) -> anyhow::Result<()> {
         stopping: stopping.clone(),
     };
     let work = std::future::ready(());
-    let signals = app::StopSignals::handle()?;
+    let signals = stop::StopSignals::handle()?;
     let mut served = tokio::spawn(listen::serve(listener, None, routed, shares.clients, work));
     tracing::info!(%address, "serving");
-    let early = app::until_signal(signals, &mut tasks, &mut served)
+    let early = stop::until_signal(signals, &mut tasks, &mut served)
         .await
         .err();
     endpoints.ready.store(false, Ordering::Relaxed);
