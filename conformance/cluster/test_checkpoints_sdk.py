@@ -257,8 +257,10 @@ def test_a_pool_whose_pods_cannot_be_saved_says_so(api, node, real_cluster):
     real_cluster.apply(made)
     sandbox = Sandbox.create("plain", timeout=600, **api)
     for refused in (sandbox.create_snapshot, lambda: sandbox.fork(count=1), lambda: sandbox.pause(mode="full")):
-        with pytest.raises(SandboxException, match="runtimeClassName: shoal"):
+        with pytest.raises(SandboxException, match="501.*runtimeClassName: shoal"):
             refused()
+    pods = [one["spec"]["podName"] for one in real_cluster.get(CHECKPOINTS)["items"]]
+    assert not [pod for pod in pods if pod.startswith("plain-")]
     # Its volumes are kept, as before.
     sandbox.pause()
     assert Sandbox.connect(sandbox.sandbox_id, timeout=600, **api).commands.run("echo here").stdout == "here\n"

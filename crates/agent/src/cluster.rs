@@ -65,8 +65,10 @@ impl Cluster {
 
     /// Says that the pod of a complete checkpoint is about to end, unless the checkpoint has been given up meanwhile.
     pub(crate) async fn begin_end(&self, checkpoint: &Checkpoint) -> kube::Result<Checkpoint> {
-        let known = checkpoint.annotations();
-        if known.contains_key(annotation::CHECKPOINT_ENDING) {
+        if checkpoint
+            .annotation(annotation::CHECKPOINT_ENDING)
+            .is_some()
+        {
             return Ok(checkpoint.clone());
         }
         let now = Timestamp::now().to_string();

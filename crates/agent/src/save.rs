@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use shoal_checkpoint::{CheckpointId, Contents, Key, Manifest, StoreError, features, file_digest};
-use shoal_crds::kruise::names::content;
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
 use tokio::sync::SemaphorePermit;
 
@@ -275,8 +274,7 @@ impl Agent {
 
 /// What a checkpoint keeps. The operator has checked that nothing else is asked for.
 fn contents(checkpoint: &Checkpoint) -> Contents {
-    let asked = &checkpoint.spec.persistent_contents;
-    if asked.is_empty() || asked.iter().any(|one| one == content::MEMORY) {
+    if checkpoint.spec.has_memory() {
         Contents::Memory
     } else {
         Contents::Files

@@ -30,7 +30,5 @@ pub const DAEMON_INIT: &str = "runtime";
 pub const DAEMON_PROGRAM: &str = "/shoal-runtime/shoal-envd";
 /// The prefix of annotations that the runtime obeys. Nobody but the operator may set them on a sandbox's pod.
 pub const RUNTIME_PREFIX: &str = "shoal.dev/";
-/// The RuntimeClass whose pods can be saved and restored.
-pub const RUNTIME_CLASS: &str = "shoal";
 /// The directory of a node's checkpoints.
 pub const STORE: &str = "/var/lib/shoal/checkpoints";

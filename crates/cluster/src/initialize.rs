@@ -18,7 +18,7 @@ use crate::sandboxes::Sandboxes;
 
 /// How long the daemon is asked, how long one attempt may take, and the pause after the first, which doubles up to the
 /// time of an attempt. In a pod that was just started, the daemon may not listen yet.
-const ATTEMPTS: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(15);
 const ATTEMPT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -132,7 +132,7 @@ async fn send(
     let request = DaemonSettings::for_pod(settings.env_vars.clone(), &settings.access_token)
         .map_err(|error| refused(error.to_string()))?;
     let mut pause = PAUSE;
-    let until = tokio::time::Instant::now() + ATTEMPTS;
+    let until = tokio::time::Instant::now() + PATIENCE;
     loop {
         let failed = match tokio::time::timeout(ATTEMPT, client.init(&request)).await {
             Ok(Ok(_)) => return Ok(()),

@@ -6,8 +6,8 @@ use shoal_core::ports::NotServed;
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::snapshot::Contents;
 use shoal_core::state::InputKind;
-use shoal_crds::kruise::names::{annotation, condition};
-use shoal_crds::kruise::{Sandbox, pausable};
+use shoal_crds::kruise::names::{RUNTIME_CLASS, annotation, condition};
+use shoal_crds::kruise::{Sandbox, SandboxTemplateSpec, pausable};
 
 use crate::create::kept_until;
 use crate::identity::{Key, sandbox_id};
@@ -15,9 +15,6 @@ use crate::lifecycle::{PAUSE, refused, text};
 use crate::options::kept_paused;
 use crate::sandboxes::Sandboxes;
 use crate::{pod, ready};
-
-/// The RuntimeClass of pods that can be saved.
-const SAVABLE: &str = "shoal";
 
 impl Sandboxes {
     /// Pauses a sandbox and waits until its pod is gone. One that cannot be saved runs on.
@@ -31,7 +28,11 @@ impl Sandboxes {
         if known.spec.paused && known.holds(condition::SANDBOX_PAUSED) {
             return Err(refused(&known, InputKind::Pause, Time::now()));
         }
-        let asked = asked(&known, contents)?;
+        let asked = match contents {
+            Some(contents) => asked(&known, &self.template_of(&known).await?, contents)?,
+            // The sandbox itself says it.
+            None => None,
+        };
         self.write(key, |sandbox| {
             let now = Time::now();
             if sandbox.spec.paused {
@@ -90,20 +91,32 @@ impl Sandboxes {
     }
 }
 
-/// What the request keeps, as the annotation of the sandbox has it; none where the sandbox itself says so.
-fn asked(sandbox: &Sandbox, contents: Option<Contents>) -> Result<Option<String>, SandboxError> {
-    let runtime = pod::runtime(sandbox.spec.template.as_ref());
-    let savable = runtime.as_str() == SAVABLE && !sandbox.is_kept();
-    match contents {
-        Some(contents) if savable => Ok(Some(contents.to_string())),
-        Some(contents) if contents.has_memory() => Err(NotServed {
-            what: "a pause that keeps memory",
-            instead: "create it from a SandboxSet whose pods have runtimeClassName: shoal",
-        }
-        .into()),
-        // Volumes keep their files.
-        _ => Ok(None),
+/// How to get a sandbox that can be saved.
+pub(crate) const SAVABLE_INSTEAD: &str =
+    "create it from a SandboxSet whose pods have runtimeClassName: shoal";
+
+/// Whether a node can save pods of a template.
+pub(crate) fn is_savable(template: &SandboxTemplateSpec) -> bool {
+    pod::runtime(template.template.as_ref()).as_str() == RUNTIME_CLASS
+}
+
+/// The annotation for the requested contents of a pause; none where volumes keep the files.
+fn asked(
+    sandbox: &Sandbox,
+    template: &SandboxTemplateSpec,
+    contents: Contents,
+) -> Result<Option<String>, SandboxError> {
+    if is_savable(template) && !sandbox.is_kept() {
+        return Ok(Some(contents.to_string()));
     }
+    if contents.has_memory() {
+        let refused = NotServed {
+            what: "a pause that keeps memory",
+            instead: SAVABLE_INSTEAD,
+        };
+        return Err(refused.into());
+    }
+    Ok(None)
 }
 
 /// The write that pauses a sandbox.
@@ -137,15 +150,21 @@ mod tests {
 
     #[test]
     fn memory_is_kept_where_pods_can_be_saved() {
-        let of = |class: &str, contents| asked(&sandbox(class), contents);
-        let memory = of("shoal", Some(Contents::Memory)).unwrap();
+        let of = |class: &str, contents| {
+            let sandbox = sandbox(class);
+            let template = SandboxTemplateSpec {
+                template: sandbox.spec.template.clone(),
+                ..SandboxTemplateSpec::default()
+            };
+            asked(&sandbox, &template, contents)
+        };
+        let memory = of("shoal", Contents::Memory).unwrap();
         assert_eq!(memory.as_deref(), Some("memory,filesystem"));
-        let files = of("shoal", Some(Contents::Filesystem)).unwrap();
+        let files = of("shoal", Contents::Filesystem).unwrap();
         assert_eq!(files.as_deref(), Some("filesystem"));
-        assert_eq!(of("shoal", None).unwrap(), None);
-        let refused = of("gvisor", Some(Contents::Memory)).unwrap_err();
+        let refused = of("gvisor", Contents::Memory).unwrap_err();
         assert!(refused.to_string().contains("keeps memory"), "{refused}");
-        assert_eq!(of("gvisor", Some(Contents::Filesystem)).unwrap(), None);
+        assert_eq!(of("gvisor", Contents::Filesystem).unwrap(), None);
     }
 
     #[test]

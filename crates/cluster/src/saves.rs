@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use jiff::Timestamp as Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, SnapshotId, entropy_of};
 use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
 use shoal_core::template::DEFAULT_TAG;
-use shoal_crds::kruise::names::{annotation, content};
+use shoal_crds::kruise::names::annotation;
 use shoal_crds::kruise::{
     Checkpoint, CheckpointPhase, InitRequest, SandboxSet, SandboxSetSpec, SandboxTemplate, duration,
 };
@@ -113,12 +114,7 @@ pub(crate) fn is_id(text: &str) -> bool {
 
 /// Whether nobody lists it: the copy of a fork.
 fn is_copy(checkpoint: &Checkpoint) -> bool {
-    told(checkpoint, annotation::COPY_OF_FORK) == Some("true")
-}
-
-fn told<'a>(checkpoint: &'a Checkpoint, key: &str) -> Option<&'a str> {
-    let annotations = checkpoint.metadata.annotations.as_ref()?;
-    annotations.get(key).map(String::as_str)
+    checkpoint.annotation(annotation::COPY_OF_FORK) == Some("true")
 }
 
 /// When it expires.
@@ -136,7 +132,7 @@ impl SavedSandbox {
     fn of(checkpoint: Arc<Checkpoint>, template: &SandboxTemplate) -> Self {
         let template_spec = template.spec.clone();
         let set = SandboxSet {
-            metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+            metadata: ObjectMeta {
                 name: template.metadata.name.clone(),
                 namespace: template.metadata.namespace.clone(),
                 ..Default::default()
@@ -174,13 +170,14 @@ impl SavedSandbox {
 
     /// Whether it has memory.
     pub(crate) fn contents(&self) -> Contents {
-        let kept = &self.checkpoint.spec.persistent_contents;
-        Contents::with_memory(kept.is_empty() || kept.iter().any(|one| one == content::MEMORY))
+        Contents::with_memory(self.checkpoint.spec.has_memory())
     }
 
     /// The settings of the daemon in its memory.
     pub(crate) fn init(&self) -> Option<InitRequest> {
-        let kept = told(&self.checkpoint, annotation::INIT_RUNTIME_REQUEST)?;
+        let kept = self
+            .checkpoint
+            .annotation(annotation::INIT_RUNTIME_REQUEST)?;
         serde_json::from_str(kept).ok()
     }
 
@@ -190,7 +187,7 @@ impl SavedSandbox {
         let uid = self.checkpoint.metadata.uid.clone().unwrap_or_default();
         let member = self.set.member("");
         let spec = record::of(&member, Time::now()).spec;
-        let source = told(&self.checkpoint, annotation::SANDBOX_ID);
+        let source = self.checkpoint.annotation(annotation::SANDBOX_ID);
         let source = source.and_then(|id| id.parse().ok());
         let created = self.checkpoint.metadata.creation_timestamp.as_ref();
         let at = |time: Time| Timestamp::from_unix_millis(time.as_millisecond());

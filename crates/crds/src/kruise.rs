@@ -25,7 +25,7 @@ pub use claim::{
     ClaimInplaceUpdate, ClaimPhase, ClaimResources, CsiMount, SandboxClaim, SandboxClaimSpec,
     SandboxClaimStatus,
 };
-pub use claiming::{Claiming, InitRequest};
+pub use claiming::{Claiming, InitRequest, generate_name};
 pub use internet::{NO_INTERNET_POLICY, no_internet_policy};
 pub use parts::{
     ExecHook, HibernateStrategy, Lifecycle, LifecycleHook, PauseStrategy, PauseStrategyKind,

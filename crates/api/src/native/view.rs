@@ -52,9 +52,10 @@ pub(super) fn listed(record: &SandboxRecord, principal: &Principal) -> Sandbox {
         cpu,
         memory,
         port: record.default_port(),
-        status: match record.state.is_parked() {
-            true => StateKind::Running.to_string(),
-            false => record.state.kind().to_string(),
+        status: if record.state.is_parked() {
+            StateKind::Running.to_string()
+        } else {
+            record.state.kind().to_string()
         },
         parked: record.state.is_parked(),
         created_at: record.created_at.to_string(),

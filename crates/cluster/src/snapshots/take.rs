@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 use shoal_core::auth::Principal;
+use shoal_core::ports::NotServed;
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::ports::snapshots::TakeError;
 use shoal_core::snapshot::Contents;
@@ -15,16 +16,15 @@ use shoal_core::store::StoreError;
 use shoal_crds::kruise::names::{GROUP, VERSION, annotation, content, label, label_value};
 use shoal_crds::kruise::{
     Checkpoint, CheckpointPhase, Sandbox, SandboxState, SandboxTemplate, SandboxTemplateSpec,
+    generate_name,
 };
 use shoal_crds::parts::PodTemplate;
 
 use crate::identity::{Key, key, sandbox_id};
+use crate::pause::{SAVABLE_INSTEAD, is_savable};
 use crate::sandboxes::Sandboxes;
 use crate::saves::{SavedSandbox, is_id};
 use crate::{failure, record};
-
-/// The longest prefix of a generated name: the API server adds five characters, and clones five more.
-const PREFIX_MAX: usize = 52;
 
 /// Annotations of a sandbox that its clones keep.
 const KEPT_PREFIX: &str = "security.agents.kruise.io/";
@@ -60,6 +60,13 @@ impl Sandboxes {
             return Err(SandboxError::Refused(Refused { input, state }).into());
         }
         let template = self.template_of(&sandbox).await?;
+        if !is_savable(&template) {
+            let refused = NotServed {
+                what: "a snapshot or a fork of this sandbox",
+                instead: SAVABLE_INSTEAD,
+            };
+            return Err(SandboxError::from(refused).into());
+        }
         let made = manifest(principal, &sandbox, wanted);
         let made: Checkpoint = serde_json::from_value(made)
             .map_err(StoreError::failed)
@@ -79,7 +86,7 @@ impl Sandboxes {
                 if let Err(error) = self.forget_save(&made).await {
                     tracing::warn!(%error, "cannot delete a Checkpoint without a template");
                 }
-                return Err(store(&error));
+                return Err(store(&error).into());
             }
         }
         self.await_save(&made, wanted.wait).await
@@ -159,8 +166,11 @@ impl Sandboxes {
         }
     }
 
-    /// What the sandbox is made of, for its clones.
-    async fn template_of(&self, sandbox: &Sandbox) -> Result<SandboxTemplateSpec, TakeError> {
+    /// The template of a sandbox, also if the sandbox only refers to it, without the labels of its claim.
+    pub(crate) async fn template_of(
+        &self,
+        sandbox: &Sandbox,
+    ) -> Result<SandboxTemplateSpec, SandboxError> {
         let spec = &sandbox.spec;
         let mut made = SandboxTemplateSpec {
             template: spec.template.clone(),
@@ -191,10 +201,10 @@ impl Sandboxes {
     }
 }
 
-fn store(error: &kube::Error) -> TakeError {
+fn store(error: &kube::Error) -> SandboxError {
     match failure::refusal(error) {
-        Some(message) => SandboxError::NotSaved(message).into(),
-        None => SandboxError::Store(failure::store(error)).into(),
+        Some(message) => SandboxError::NotSaved(message),
+        None => SandboxError::Store(failure::store(error)),
     }
 }
 
@@ -240,13 +250,11 @@ fn manifest(principal: &Principal, sandbox: &Sandbox, wanted: &Wanted) -> Value 
     if wanted.of_fork {
         annotations[annotation::COPY_OF_FORK] = "true".into();
     }
-    let mut prefix = name.clone();
-    prefix.truncate(PREFIX_MAX);
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "Checkpoint",
         "metadata": {
-            "generateName": format!("{prefix}-"),
+            "generateName": generate_name(&name),
             "namespace": namespace,
             "labels": {label::OWNER: label_value(&owner), label::SANDBOX_NAME: label_value(&name)},
             "annotations": annotations,

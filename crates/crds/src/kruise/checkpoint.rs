@@ -2,7 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::names::{annotation, content};
+use super::names::{annotation, content, label};
 use crate::parts::is_default;
 use crate::resource::resource;
 
@@ -48,15 +48,34 @@ impl CheckpointSpec {
     pub fn is_pod_info(&self) -> bool {
         matches!(self.persistent_contents.as_slice(), [only] if only == content::POD_INFO)
     }
+
+    /// Whether it keeps the memory of the pod, as it does if nothing is named.
+    #[must_use]
+    pub fn has_memory(&self) -> bool {
+        let kept = &self.persistent_contents;
+        kept.is_empty() || kept.iter().any(|one| one == content::MEMORY)
+    }
 }
 
 impl Checkpoint {
     /// The pod that was found for it when it was accepted; before that the one that it names.
     #[must_use]
     pub fn pod(&self) -> Option<&str> {
-        let annotations = self.metadata.annotations.as_ref();
-        let found = annotations.and_then(|annotations| annotations.get(annotation::CHECKPOINT_POD));
-        found.map(String::as_str).or_else(|| self.spec.pod())
+        let found = self.annotation(annotation::CHECKPOINT_POD);
+        found.or_else(|| self.spec.pod())
+    }
+
+    /// The value of an annotation.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        let annotations = self.metadata.annotations.as_ref()?;
+        annotations.get(key).map(String::as_str)
+    }
+
+    /// The node that keeps it, once its pod was found.
+    #[must_use]
+    pub fn node(&self) -> Option<&str> {
+        self.annotation(label::CHECKPOINT_NODE)
     }
 }
 

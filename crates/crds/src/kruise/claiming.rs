@@ -248,8 +248,9 @@ const HANDED_ON: [&str; 3] = [
     annotation::TEMPLATE_ENTRY,
 ];
 
-/// The prefix of generated names.
-fn generate_name(name: &str) -> String {
+/// The prefix of generated names. The API server adds five characters, up to the 63 of a DNS label.
+#[must_use]
+pub fn generate_name(name: &str) -> String {
     // Names of objects are ASCII.
     let kept = name.get(..name.len().min(PREFIX_MAX - 1)).unwrap_or(name);
     format!("{kept}-")

@@ -164,9 +164,7 @@ impl CheckpointController {
 
     /// Fails a checkpoint that has no executor any more.
     async fn attend(&self, checkpoint: &Checkpoint, now: Timestamp) -> Result<Action, Failure> {
-        let annotations = checkpoint.metadata.annotations.as_ref();
-        let node = annotations.and_then(|annotations| annotations.get(label::CHECKPOINT_NODE));
-        let Some(name) = node else {
+        let Some(name) = checkpoint.node() else {
             return Ok(Action::await_change());
         };
         let node = self.node(name).await?;

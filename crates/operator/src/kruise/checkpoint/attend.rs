@@ -57,10 +57,7 @@ pub(super) fn lost(
     let silent = ready.filter(|ready| ready.of.status != "True");
     let since = silent.and_then(|silent| silent.last_transition_time);
     let phase = checkpoint.status.as_ref().and_then(|status| status.phase);
-    let marked = |annotation| {
-        let annotations = checkpoint.metadata.annotations.as_ref()?;
-        annotations.get(annotation)?.parse().ok()
-    };
+    let marked = |annotation| checkpoint.annotation(annotation)?.parse().ok();
     let working = phase == Some(CheckpointPhase::Creating);
     if let Some(ending) = marked(annotation::CHECKPOINT_ENDING).filter(|_| working) {
         return given_up(name, ending, ENDED_WITHIN, now);

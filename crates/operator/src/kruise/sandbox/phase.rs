@@ -363,24 +363,6 @@ impl Step<'_> {
         }
     }
 
-    /// Memory is on the node where it was saved: the condition says which, while the pod does not start there.
-    fn tell_of_node(&mut self) {
-        let annotations = self
-            .input
-            .saved
-            .and_then(|saved| saved.metadata.annotations.as_ref());
-        let node = annotations.and_then(|all| all.get(label::CHECKPOINT_NODE));
-        if let Some(node) = node.filter(|_| !self.next.status.message.is_empty()) {
-            let message = format!(
-                "what was saved is on node {node}, which must be ready and have room for the pod: {}",
-                self.next.status.message
-            );
-            let kind = condition::SANDBOX_RESUMED;
-            self.set(kind, Truth::False, reason::CREATE_POD, &message);
-            self.next.status.message = message;
-        }
-    }
-
     fn enter(&mut self, phase: SandboxPhase) {
         self.next.status.phase = Some(phase);
         self.next.status.message.clear();

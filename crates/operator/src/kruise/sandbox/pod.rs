@@ -1,8 +1,8 @@
 //! The pod and the volume claims of a sandbox.
 
 use serde_json::{Map, Value, json};
-use shoal_checkpoint::{DAEMON, RUNTIME_CLASS, RUNTIME_PREFIX};
-use shoal_crds::kruise::names::{GROUP, VERSION, label, label_value};
+use shoal_checkpoint::{DAEMON, RUNTIME_PREFIX};
+use shoal_crds::kruise::names::{GROUP, RUNTIME_CLASS, VERSION, label, label_value};
 use shoal_crds::kruise::{RuntimeRef, Sandbox, revision};
 use shoal_crds::parts::Pairs;
 use shoal_crds::parts::{PodTemplate, VolumeClaimTemplate};

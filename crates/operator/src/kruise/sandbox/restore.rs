@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use shoal_checkpoint::{RESTORE_FROM, RUNTIME_CLASS, hints};
-use shoal_crds::kruise::names::{annotation, content, label};
+use shoal_checkpoint::{RESTORE_FROM, hints};
+use shoal_crds::kruise::names::{RUNTIME_CLASS, annotation};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase, Sandbox};
 
 use super::pod::Blueprint;
@@ -45,11 +45,6 @@ pub(super) fn is_called(checkpoint: &Checkpoint, name: &str) -> bool {
         || status.is_some_and(|status| status.checkpoint_id == name)
 }
 
-fn has_memory(checkpoint: &Checkpoint) -> bool {
-    let kept = &checkpoint.spec.persistent_contents;
-    kept.is_empty() || kept.iter().any(|one| one == content::MEMORY)
-}
-
 /// What a checkpoint is restored with; otherwise, why it cannot be.
 pub(super) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Origin, String> {
     let checkpoint = checkpoint.ok_or_else(|| format!("checkpoint {name:?} not found"))?;
@@ -61,17 +56,15 @@ pub(super) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Orig
         let phase = status.phase.unwrap_or_default();
         return Err(format!("checkpoint {name:?} is not complete: {phase:?}"));
     }
-    let annotations = checkpoint.metadata.annotations.as_ref();
-    let told = |key: &str| annotations.and_then(|all| all.get(key));
-    let source = told(annotation::CHECKPOINT_SOURCE);
+    let source = checkpoint.annotation(annotation::CHECKPOINT_SOURCE);
     let source = source.and_then(|source| serde_json::from_str(source).ok());
-    match (source, told(label::CHECKPOINT_NODE)) {
+    match (source, checkpoint.node()) {
         (Some(source), Some(node)) if !status.checkpoint_id.is_empty() => Ok(Origin {
             id: status.checkpoint_id,
-            node: node.clone(),
+            node: node.to_owned(),
             source,
-            memory: has_memory(checkpoint),
-            of_pause: told(annotation::PAUSED_POD).is_some(),
+            memory: checkpoint.spec.has_memory(),
+            of_pause: checkpoint.annotation(annotation::PAUSED_POD).is_some(),
         }),
         _ => Err(format!(
             "checkpoint {name:?} keeps neither memory nor files"

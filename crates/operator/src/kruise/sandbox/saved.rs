@@ -6,16 +6,13 @@ use serde_json::{Value, json};
 use shoal_crds::kruise::names::{
     GROUP, VERSION, annotation, condition, label, label_value, reason,
 };
-use shoal_crds::kruise::{Checkpoint, CheckpointPhase, Sandbox};
+use shoal_crds::kruise::{Checkpoint, CheckpointPhase, Sandbox, generate_name};
 
 use super::SandboxController;
 use super::pod::controller_ref;
 use crate::cache::key;
 use crate::failure::Failure;
 use crate::kruise::{Pod, write};
-
-/// The longest prefix of a generated name.
-const PREFIX_MAX: usize = 52;
 
 /// The checkpoint of the pause that is under way, or has failed: that of the sandbox's present pod.
 pub(super) fn current(sandbox: &Sandbox, own: Vec<Arc<Checkpoint>>) -> Option<Arc<Checkpoint>> {
@@ -60,8 +57,7 @@ pub(super) fn phase(saved: &Checkpoint) -> CheckpointPhase {
 }
 
 fn paused_pod(saved: &Checkpoint) -> Option<&str> {
-    let annotations = saved.metadata.annotations.as_ref()?;
-    annotations.get(annotation::PAUSED_POD).map(String::as_str)
+    saved.annotation(annotation::PAUSED_POD)
 }
 
 /// The checkpoint of a pause.
@@ -69,13 +65,11 @@ fn manifest(sandbox: &Sandbox, pod: &Pod, contents: &[&str]) -> Value {
     let (namespace, name) = key(sandbox);
     let mut sorted = contents.to_vec();
     sorted.sort_unstable();
-    let mut prefix = name.clone();
-    prefix.truncate(PREFIX_MAX);
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "Checkpoint",
         "metadata": {
-            "generateName": format!("{prefix}-"),
+            "generateName": generate_name(&name),
             "namespace": namespace,
             "labels": {
                 label::SANDBOX_NAME: label_value(&name),

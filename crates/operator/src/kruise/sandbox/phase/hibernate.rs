@@ -42,6 +42,20 @@ impl Step<'_> {
         saved.or_else(|| self.input.saved.map(|_| NOTHING))
     }
 
+    /// Adds the node of the checkpoint to the condition while the pod does not start there.
+    pub(super) fn tell_of_node(&mut self) {
+        let node = self.input.saved.and_then(Checkpoint::node);
+        if let Some(node) = node.filter(|_| !self.next.status.message.is_empty()) {
+            let message = format!(
+                "what was saved is on node {node}, which must be ready and have room for the pod: {}",
+                self.next.status.message
+            );
+            let kind = condition::SANDBOX_RESUMED;
+            self.set(kind, Truth::False, reason::CREATE_POD, &message);
+            self.next.status.message = message;
+        }
+    }
+
     /// One step of a pause that saves these contents.
     pub(super) fn hibernate(&mut self, contents: &'static [&'static str]) {
         let resume = !self.input.sandbox.spec.paused;
@@ -86,9 +100,8 @@ impl Step<'_> {
         };
         self.not_paused(reason::CHECKPOINT_CREATING, &message);
         let deleted = saved.metadata.deletion_timestamp.is_some();
-        let annotations = saved.metadata.annotations.as_ref();
-        let ending = annotations.is_some_and(|all| all.contains_key(annotation::CHECKPOINT_ENDING));
-        if ending && self.own_pod().is_some() {
+        let ending = saved.annotation(annotation::CHECKPOINT_ENDING);
+        if ending.is_some() && self.own_pod().is_some() {
             // The agent ends the pod once the kubelet starts none of its containers again.
             self.next.action = Action::DeletePod;
         } else if resume && saved::phase(saved) == CheckpointPhase::Pending && !deleted {
