@@ -38,6 +38,6 @@ def idle_sandboxes_are_parked(request):
     call, end = Call(server), time.monotonic() + MOMENT
     while time.monotonic() < end:
         status, told = call.get("/api/v1/sandbox")
-        if status != 200 or all(sandbox["parked"] for sandbox in told["data"]["items"]):
+        if status != 200 or all(sandbox["parked"] for sandbox in told["data"]):
             return
         time.sleep(0.1)
