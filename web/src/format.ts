@@ -3,8 +3,8 @@
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 /** Nothing for what a backend does not measure. */
-export function bytes(count: number | undefined): string {
-  if (count === undefined) {
+export function bytes(count: number | null | undefined): string {
+  if (count === undefined || count === null) {
     return "";
   }
   let unit = 0;
