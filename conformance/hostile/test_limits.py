@@ -105,6 +105,27 @@ def test_a_team_that_fills_its_disk_does_not_affect_others(tight, greedy):
     released(tight, greedy)
 
 
+def test_a_team_without_room_resumes_and_deletes_what_it_saved(tight, greedy):
+    """A change of saved files reserves a few bytes beside them, which count for the team."""
+    options = tight.options("greedy")
+    resumed, ended = (Sandbox.create("base", timeout=600, **options) for _ in range(2))
+    greedy += [resumed, ended]
+    for one in (resumed, ended):
+        one.files.write("note", "kept")
+    snapshot = ended.create_snapshot().snapshot_id
+    for one in (resumed, ended):
+        one.pause()
+    fill(tight, greedy, FILL, "runsc")
+    call = Call(tight, "greedy")
+    status, answer = call.post(f"/sandboxes/{greedy[-1].sandbox_id}/snapshots", {})
+    assert status in (429, 507), answer
+    assert Sandbox.connect(resumed.sandbox_id, **options).files.read("note") == "kept"
+    for path in (f"/templates/{snapshot}", f"/sandboxes/{ended.sandbox_id}"):
+        status, answer = call.delete(path)
+        assert status == 204, answer
+    released(tight, greedy)
+
+
 def test_a_team_that_fills_its_disk_with_small_files_does_not_affect_others(scratch):
     """They are kept in the metadata of the file system. runc makes this many in seconds."""
     with furnished(scratch, "small-files") as server:

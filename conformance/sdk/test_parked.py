@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import httpx
 import pytest
-from e2b import Sandbox
+from e2b import CommandExitException, Sandbox
+from e2b.exceptions import SandboxException
 
 from ..hostile.machine import Call
 from ..installation import Installation, wait_until
@@ -18,6 +22,9 @@ from ..parked import PARKING
 
 #: Time for a park, on a busy machine.
 SOON = 60
+
+#: How many wake at once. `SHOAL_TEST_STORM=200` needs 24 GiB of memory.
+MANY = int(os.environ.get("SHOAL_TEST_STORM", "6"))
 
 
 @dataclass
@@ -102,6 +109,59 @@ def test_programs_that_run_are_not_cut_off(parking):
     sandbox.kill()
 
 
+def test_an_upload_that_trickles_in_is_not_cut_off(parking):
+    sandbox = parking.create()
+    parking.wait(sandbox)
+    parts = [b"part %d;" % number for number in range(20)]
+
+    def trickle():
+        for part in parts:
+            yield part
+            # Longer than a sandbox must be idle, all in all.
+            time.sleep(0.2)
+
+    headers = {
+        "E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983", "Content-Type": "application/octet-stream",
+        "X-Access-Token": sandbox._envd_access_token or "",
+    }
+    written = httpx.post(
+        f"{parking.server.url}/files", params={"path": "/tmp/slow", "username": "user"}, headers=headers,
+        content=trickle(), timeout=60,
+    )
+    assert written.status_code == 200, written.text
+    parking.wait(sandbox)
+    assert sandbox.files.read("/tmp/slow", format="bytes") == b"".join(parts)
+    sandbox.kill()
+
+
+def test_a_full_disk_parks_nobody_and_loses_nothing(another):
+    parking = Parking(another("full", ["disk.size=2GiB", "runtime.allowed=any", *PARKING]))
+    parked, awake = parking.create(), parking.create()
+    for sandbox in (parked, awake):
+        sandbox.commands.run("echo in memory > /dev/shm/note; head -c 32M /dev/urandom > /dev/shm/more")
+    busy = awake.commands.run("sleep 1000", background=True)
+    parking.wait(parked)
+    # Each fills its own disk, until the team's share of the server's disk is full.
+    fillers = []
+    with pytest.raises(SandboxException, match="507"):
+        while len(fillers) < 10:
+            fillers.append(parking.create(metadata={"shoal/parking": "off"}))
+            with pytest.raises(CommandExitException, match="No space|quota"):
+                fillers[-1].commands.run("head -c 4G /dev/urandom > /tmp/large", timeout=120)
+    busy.kill()
+    # Time for several looks.
+    threading.Event().wait(5)
+    assert not parking.native(awake)["parked"]
+    for sandbox in (parked, awake):
+        assert sandbox.commands.run("cat /dev/shm/note").stdout == "in memory\n"
+    for filler in fillers:
+        filler.kill()
+    parking.wait(parked, awake)
+    for sandbox in (parked, awake):
+        assert sandbox.commands.run("cat /dev/shm/note").stdout == "in memory\n"
+        sandbox.kill()
+
+
 def test_a_port_and_a_signed_url_wake_it(parking):
     sandbox = parking.create(secure=True)
     sandbox.files.write("/tmp/signed", "by url")
@@ -141,7 +201,7 @@ def test_snapshots_pauses_and_deadlines_of_parked_sandboxes(parking):
 
 
 def test_a_crash_of_the_server_loses_no_parked_sandbox_and_all_wake_at_once(parking):
-    sandboxes = [parking.create() for _ in range(6)]
+    sandboxes = [parking.create() for _ in range(MANY)]
     for number, sandbox in enumerate(sandboxes):
         sandbox.files.write("/tmp/number", str(number))
     parking.wait(*sandboxes)
@@ -154,6 +214,6 @@ def test_a_crash_of_the_server_loses_no_parked_sandbox_and_all_wake_at_once(park
         return sandbox.files.read("/tmp/number")
 
     with ThreadPoolExecutor(len(sandboxes)) as pool:
-        assert list(pool.map(read, sandboxes)) == [str(number) for number in range(6)]
+        assert list(pool.map(read, sandboxes)) == [str(number) for number in range(MANY)]
     for sandbox in sandboxes:
         sandbox.kill()

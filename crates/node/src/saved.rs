@@ -197,7 +197,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 fn empty(directory: &Path, disk: &Disk) -> io::Result<()> {
     let files = directory.join(FILES);
     if files.exists() {
-        disk.remove_at(&files)?;
+        disk.past_quota(directory, || disk.remove_at(&files))?;
     }
     disk.remove_at(directory)
 }

@@ -205,6 +205,14 @@ impl Volume {
         groups.assign(tree, to, true)
     }
 
+    /// Removes the subvolume at `path` from the groups of all teams.
+    pub(super) fn release(&self, path: &Path) -> io::Result<()> {
+        match &self.groups {
+            Some(groups) => groups.release(self.tree(path)?),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn usage(&self, name: &str) -> io::Result<u64> {
         let group = self.counters.join(format!("0_{}", self.tree(name)?));
         // New writes are only reserved until the next transaction counts them, up to 30 seconds
@@ -213,9 +221,9 @@ impl Volume {
         Ok(counter(&group, "referenced")?.max(NODE) + reserved)
     }
 
-    /// The id of a subvolume.
-    fn tree(&self, name: &str) -> io::Result<u64> {
-        let subvolume = File::open(self.root.join(name))?;
+    /// The id of a subvolume, by its name or path.
+    fn tree(&self, subvolume: impl AsRef<Path>) -> io::Result<u64> {
+        let subvolume = File::open(self.root.join(subvolume))?;
         let mut args = LookupArgs {
             tree: 0,
             object: ROOT_INODE,

@@ -1,7 +1,10 @@
 use std::io::{Read, Write};
 use std::process::Command;
 
+use shoal_core::id::SnapshotId;
+
 use super::*;
+use crate::saved::SavedDirectory;
 
 fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
@@ -74,6 +77,49 @@ fn a_full_team_quota_does_not_affect_other_teams() {
     }
     for kept in [place.join("files"), place, disk.snapshots().join("t")] {
         disk.remove_at(&kept).unwrap();
+    }
+    disk.close(false).unwrap();
+}
+
+#[test]
+fn a_team_without_room_can_delete_what_it_saved() {
+    if !is_root() {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let config = DiskConfig::Btrfs {
+        size: Some(Mib(512)),
+    };
+    let disk = Disk::open(data.path(), &config).unwrap();
+    let mine = owner(1, Some(64));
+    if disk.used(mine.team).unwrap().is_none() {
+        eprintln!("skipped: this kernel has no simple quotas");
+        disk.close(false).unwrap();
+        return;
+    }
+    let first = disk.create("ia", Mib(1024), mine).unwrap();
+    fs::write(first.join("own"), vec![1; 1 << 20]).unwrap();
+    let saved = SavedDirectory::of_snapshot(&disk, SnapshotId::from_entropy([1; 16]));
+    let place = saved.directory();
+    disk.make_place(place, Some(mine)).unwrap();
+    disk.keep("ia", &saved.files()).unwrap();
+    fs::write(place.join("memory"), vec![1; 16 << 20]).unwrap();
+    disk.sync().unwrap();
+    assert!(fill(&first, 128) < 64);
+    assert!(matches!(disk.room(mine).unwrap(), Room::TeamIsFull { .. }));
+    let refused = fs::write(place.join("more"), b"more").unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
+    let another = owner(2, None);
+    disk.create("ib", Mib(1024), another).unwrap();
+
+    saved.remove(&disk).unwrap();
+    assert!(!place.exists());
+    assert_eq!(disk.room(mine).unwrap(), Room::Some);
+    let held = disk.used(mine.team).unwrap().unwrap();
+    assert!(held < 50 << 20, "{held}");
+    assert!(disk.used(another.team).unwrap().unwrap() < 1 << 20);
+    for name in ["ia", "ib"] {
+        disk.remove(name).unwrap();
     }
     disk.close(false).unwrap();
 }

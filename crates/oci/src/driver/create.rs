@@ -311,7 +311,7 @@ impl Attempt {
                 // Until the run has started, a rollback restores the files of the checkpoint.
                 paused::take_back(disk, &saved.place, id)?;
                 paused::guard(disk, &saved.place, id)?;
-                saved.place.mark_begun(true)?;
+                disk.past_quota(saved.place.directory(), || saved.place.mark_begun(true))?;
             }
             (_, Some(saved)) => {
                 disk.create_from(&saved.place.files(), id, limit, owner)?;

@@ -36,9 +36,9 @@ async fn find(place: &SavedDirectory, id: &SandboxId) -> Result<(), DriverError>
 pub(super) fn take_back(disk: &Disk, place: &SavedDirectory, id: &str) -> io::Result<()> {
     let kept = place.files();
     if place.is_begun() && kept.exists() {
-        disk.put_back(&kept, id)?;
+        disk.past_quota(place.directory(), || disk.put_back(&kept, id))?;
     }
-    place.mark_begun(false)
+    disk.past_quota(place.directory(), || place.mark_begun(false))
 }
 
 /// Keeps a copy of the files of a paused sandbox, for a rollback of its next run.
@@ -47,7 +47,7 @@ pub(super) fn guard(disk: &Disk, place: &SavedDirectory, id: &str) -> io::Result
     if kept.exists() {
         return Ok(());
     }
-    disk.keep(id, &kept)
+    disk.past_quota(place.directory(), || disk.keep(id, &kept))
 }
 
 /// Removes what the last run of a paused sandbox left, and prepares the next one.

@@ -40,6 +40,12 @@ impl Group {
         Self(1 << LEVEL | number)
     }
 
+    /// The group of a team with this directory in the counters.
+    fn of_team_named(name: &str) -> Option<Self> {
+        let number: u64 = name.strip_prefix("1_")?.parse().ok()?;
+        Some(Self(1 << LEVEL | number))
+    }
+
     /// Its directory in the counters.
     fn name(self) -> String {
         format!("{}_{}", self.0 >> LEVEL, self.0 & ((1 << LEVEL) - 1))
@@ -151,6 +157,17 @@ impl Groups {
     /// Adds a subvolume to a group, or removes it.
     pub(super) fn assign(&self, tree: u64, group: Group, is: bool) -> io::Result<()> {
         self.relate(tree, group, is)
+    }
+
+    /// Removes a subvolume from the groups of all teams.
+    pub(super) fn release(&self, tree: u64) -> io::Result<()> {
+        for entry in std::fs::read_dir(&self.counters)? {
+            let name = entry?.file_name();
+            if let Some(group) = name.to_str().and_then(Group::of_team_named) {
+                self.relate(tree, group, false)?;
+            }
+        }
+        Ok(())
     }
 
     fn read(&self, group: Group) -> io::Result<u64> {
