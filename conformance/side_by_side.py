@@ -164,7 +164,7 @@ def suites() -> list[Suite]:
         ),
         Suite("sessions", 900, ["conformance/sessions"], after="session-template"),
         Suite("faults", 1200, attacks("faults")),
-        Suite("crash", 900, attacks("crash")),
+        Suite("crash", 900, attacks("crash", "crash_parked")),
         Suite("crash-build", 900, attacks("crash_build")),
         Suite("js", 900, ["conformance/js"]),
         # It waits until sandboxes are parked.
