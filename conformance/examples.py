@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -44,5 +45,7 @@ def check(name: str, server, scratch: Path) -> None:
         (scratch / name).write_text(program.read_text())
         command = [node(), scratch / name]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=scratch, timeout=200)
-    assert done.returncode == 0, done.stdout + done.stderr
+    # The SDK's HTTP client may abort the interpreter after the program has ended: curioswitch/pyqwest#164.
+    aborted = program.suffix == ".py" and done.returncode == -signal.SIGABRT
+    assert done.returncode == 0 or aborted, done.stdout + done.stderr
     assert re.fullmatch(OUTPUT[name], done.stdout), done.stdout
