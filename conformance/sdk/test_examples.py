@@ -22,6 +22,19 @@ def test_every_program_is_run():
     assert all(f"({name})" in readme for name in examples.OUTPUT)
 
 
+def test_tutorials_quote_the_programs_that_are_run():
+    pages = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+    assert pages
+    for page in pages:
+        text = page.read_text()
+        (name,) = set(re.findall(r"\]\(\.\./\.\./examples/(.+?)\)", text))
+        program = (examples.EXAMPLES / name).read_text()
+        quoted = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        assert quoted
+        for block in quoted:
+            assert block in program, f"{page.name} is not what {name} says:\n{block}"
+
+
 @pytest.mark.parametrize("name", sorted(set(examples.OUTPUT) - INTERPRETER))
 def test_a_program(name, shared, tmp_path):
     examples.check(name, shared, tmp_path)
