@@ -75,6 +75,16 @@ def sdk_of(cluster: Cluster):
     replica.kill()
 
 
+def replicas_of(cluster: Cluster, name: str, count: int):
+    """Starts so many replicas."""
+    started = [Replica(cluster, f"{name}-{number}") for number in range(1, count + 1)]
+    for replica in started:
+        replica.start()
+    yield started
+    for replica in started:
+        replica.kill()
+
+
 @pytest.fixture(scope="module")
 def operator(cluster):
     """One operator with its webhook."""

@@ -14,6 +14,7 @@ import urllib.request
 import pytest
 
 from ..installation import wait_until
+from .conftest import replicas_of
 from .serving import Replica, first_key
 from .test_sdk import available, members, sandbox_set
 
@@ -25,12 +26,7 @@ PLAIN = {"e2b.agents.kruise.io/skip-init-runtime": "true"}
 
 @pytest.fixture(scope="module")
 def replicas(operator, cluster):
-    started = [Replica(cluster, f"claims-{number}") for number in (1, 2, 3)]
-    for replica in started:
-        replica.start()
-    yield started
-    for replica in started:
-        replica.kill()
+    yield from replicas_of(cluster, "claims", 3)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 
 from ..installation import wait_until
 from . import manifests
+from .conftest import replicas_of
 from .proxy import Faults, Proxy
 from .serving import ACCOUNT, Replica, first_key
 from .test_kruise_claims import PLAIN, call, plain_set
@@ -23,12 +24,7 @@ ABANDONED = 180
 
 @pytest.fixture(scope="module")
 def replicas(operator, cluster):
-    started = [Replica(cluster, f"quotas-{number}") for number in (1, 2, 3)]
-    for replica in started:
-        replica.start()
-    yield started
-    for replica in started:
-        replica.kill()
+    yield from replicas_of(cluster, "quotas", 3)
 
 
 @pytest.fixture(scope="module")
