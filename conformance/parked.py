@@ -3,7 +3,8 @@
     conformance/run -p conformance.parked conformance/sdk/test_commands.py conformance/sdk/test_files.py
 
 Before each case, idle sandboxes of the shared server get a moment to be parked, so that a case which meets a running
-sandbox otherwise meets a parked one here. Cases that measure memory, or count what the driver does, are not for this.
+sandbox otherwise meets a parked one here. Cases that measure memory or time, or count what the driver does, are not
+for this.
 """
 
 from __future__ import annotations
