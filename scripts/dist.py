@@ -4,7 +4,7 @@
 
 takes `shoal`, `shoal-envd` and `shoal-runsc` from the directory PROGRAMS, and writes into OUT:
 
-    shoal-VERSION-x86_64-linux.tar.gz   programs, unit of systemd, completions, documents
+    shoal-VERSION-x86_64-linux.tar.gz   programs, `install.sh`, unit of systemd, completions, documents
     shoal_VERSION_amd64.deb             the same for Debian and Ubuntu; needs dpkg-deb
     shoal-VERSION-image.tar             image of the operator and the server in a cluster, as an OCI archive
     shoal-VERSION.tgz                   Helm chart
@@ -124,6 +124,7 @@ def tarball(directory: Path, version: str, out: Path) -> Path:
     # The unit is the one to install by hand: its first lines say how.
     files = programs(directory, "bin") | documents("share/doc/shoal") | completions(directory / "shoal")
     files["shoal.service"] = ((ROOT / "packaging" / "shoal.service").read_bytes(), 0o644)
+    files["install.sh"] = ((ROOT / "packaging" / "install.sh").read_bytes(), 0o755)
     path = out / f"{root}-{platform.machine()}-linux.tar.gz"
     path.write_bytes(tar({f"{root}/{name}": file for name, file in files.items()}))
     return path

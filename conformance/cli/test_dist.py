@@ -40,6 +40,16 @@ def packages(tmp_path_factory) -> Path:
     shutil.rmtree(out)
 
 
+@pytest.fixture(scope="module")
+def unpacked(packages, tmp_path_factory) -> Path:
+    """The tarball, unpacked."""
+    place = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(only(packages, "*-linux.tar.gz")) as archive:
+        archive.extractall(place, filter="data")
+    yield only(place, "shoal-*")
+    shutil.rmtree(place)
+
+
 @pytest.fixture
 def room(tmp_path) -> Path:
     """A directory that does not outlive its case: packages are large."""
@@ -67,13 +77,62 @@ def test_a_second_time_gives_the_same_bytes(packages, room):
     assert (room / "SHA256SUMS").read_text() == (packages / "SHA256SUMS").read_text()
 
 
-def test_the_tarball_runs_where_it_is_unpacked(packages, room):
-    with tarfile.open(only(packages, "*-linux.tar.gz")) as archive:
-        archive.extractall(room, filter="data")
-    (top,) = room.iterdir()
-    runs(top / "bin" / "shoal")
-    assert "complete" in (top / "share/bash-completion/completions/shoal").read_text()
-    assert (top / "shoal.service").read_bytes() == (ROOT / "packaging" / "shoal.service").read_bytes()
+def test_the_tarball_runs_where_it_is_unpacked(unpacked):
+    runs(unpacked / "bin" / "shoal")
+    assert "complete" in (unpacked / "share/bash-completion/completions/shoal").read_text()
+    assert (unpacked / "shoal.service").read_bytes() == (ROOT / "packaging" / "shoal.service").read_bytes()
+
+
+def install(unpacked: Path, *words, **environment: str) -> subprocess.CompletedProcess:
+    command = [unpacked / "install.sh", *words]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=60)
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+
+
+def test_the_installer_says_what_it_would_do_and_then_does_it(unpacked, room):
+    root = room / "root"
+    told = install(unpacked, "--root", root)
+    assert told.returncode == 0, told
+    assert f"would install {root}/usr/local/bin/shoal-envd\n" in told.stdout and "Nothing was changed" in told.stdout
+    assert not root.exists()
+    for _ in range(2):
+        done = install(unpacked, "--root", root, "--yes")
+        assert done.returncode == 0, done
+    assert "/usr/local/bin has shoal " in done.stdout
+    runs(root / "usr/local/bin/shoal")
+    assert (root / "etc/systemd/system/shoal.service").read_bytes() == (unpacked / "shoal.service").read_bytes()
+    installed = files(root)
+    assert "usr/local/share/bash-completion/completions/shoal" in installed
+    assert not [name for name in installed if name.endswith(".new")]
+
+
+def test_the_installer_takes_another_prefix(unpacked, room):
+    root = room / "root"
+    assert install(unpacked, "--root", root, "--prefix", "/opt/shoal", "--yes").returncode == 0
+    runs(root / "opt/shoal/bin/shoal")
+    assert "\nExecStart=/opt/shoal/bin/shoal serve\n" in (root / "etc/systemd/system/shoal.service").read_text()
+
+
+def test_the_installer_checks_the_machine_and_refuses_an_unfit_one(unpacked, room):
+    told = install(unpacked)
+    assert told.returncode == 0 and "  Linux x86_64, kernel " in told.stdout, told
+    fake = room / "fake"
+    fake.mkdir()
+    (fake / "uname").write_text('#!/bin/sh\n[ "$1" = -r ] && echo 5.4.0-generic || echo Linux aarch64\n')
+    (fake / "uname").chmod(0o755)
+    told = install(unpacked, "--yes", PATH=f"{fake}:{os.environ['PATH']}")
+    assert told.returncode == 1, told
+    assert "this is Linux aarch64" in told.stdout and "kernel 5.4.0-generic: 5.15 or later" in told.stdout
+    assert "Files:" not in told.stdout
+    for words, said in ((["--now"], "unknown flag --now"), (["--root"], "--root needs a directory"), (["--prefix", "x"], "absolute")):
+        refused = install(unpacked, *words)
+        assert refused.returncode == 64 and said in refused.stderr, refused
+    shutil.copy(unpacked / "install.sh", fake)
+    refused = install(fake)
+    assert refused.returncode == 1 and "has no bin/shoal:" in refused.stderr
 
 
 def test_the_package_for_debian_installs_programs_and_unit(packages, room):
