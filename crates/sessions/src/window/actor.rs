@@ -60,6 +60,10 @@ pub(super) struct Actor {
     touched: bool,
     /// The input that arrived while the shell read its variables: the shell would discard it.
     held: HeldInput,
+    /// When the command was typed.
+    typed_at: Instant,
+    /// Whether the command was interrupted while it may have been starting a program.
+    interrupted_early: bool,
     /// The expected event and its deadline.
     wait: Option<(Wait, Instant)>,
     /// The secrets that the shell has as variables; those without a value it may have or not.
@@ -99,6 +103,8 @@ impl Actor {
             next: None,
             touched: false,
             held: HeldInput::default(),
+            typed_at: Instant::now(),
+            interrupted_early: false,
             wait: None,
             set: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -196,7 +202,10 @@ impl Actor {
                 self.heard(heard).await;
                 let end = match self.shell.doing {
                     Doing::Running(_) => ExecEnd::Exited(exit.code),
-                    Doing::Cancelled(_) => ExecEnd::Cancelled,
+                    Doing::Cancelled(_) => {
+                        self.end_leftover().await;
+                        ExecEnd::Cancelled
+                    }
                     _ => ExecEnd::Lost("the shell of the window has ended".to_owned()),
                 };
                 self.ended(end);
@@ -232,6 +241,9 @@ impl Actor {
             room.send(output.freeze());
         }
         if let Some(end) = end {
+            if end == ExecEnd::Cancelled && self.interrupted_early {
+                self.end_leftover().await;
+            }
             // The end of a cancelled command shows that the shell is at its prompt.
             self.touched &= end != ExecEnd::Cancelled;
             self.ended(end);
@@ -271,6 +283,7 @@ impl Actor {
         self.state
             .send_modify(|state| state.running = Some(command));
         self.exec = Some(exec);
+        self.typed_at = Instant::now();
         self.write(line.into()).await;
     }
 

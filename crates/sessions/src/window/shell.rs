@@ -49,6 +49,12 @@ pub(crate) struct Shell {
     pub(crate) doing: Doing,
     /// The command that is typed, as a person would see it.
     command: String,
+    /// The id of that command.
+    id: String,
+    /// Whether its list of background jobs is being printed.
+    lists: bool,
+    /// Whether it has begun. This is also found out after its cancellation.
+    pub(crate) begun: bool,
     /// The process of the shell.
     pub(crate) process: Option<i64>,
     /// The processes of its background jobs, from before the present command.
@@ -63,6 +69,9 @@ impl Shell {
             marks: Marks::default(),
             doing: Doing::Starting,
             command: String::new(),
+            id: String::new(),
+            lists: false,
+            begun: false,
             process: None,
             jobs: Vec::new(),
             listed: Vec::new(),
@@ -79,9 +88,11 @@ impl Shell {
     /// A command is typed from now on.
     pub(crate) fn typing(&mut self, id: String, command: &str, scrollback: &Scrollback) {
         scrollback.push(&self.masks.finish());
+        self.id.clone_from(&id);
         self.doing = Doing::Typed(id);
         self.command = self.masks.text(command);
         self.listed.clear();
+        (self.lists, self.begun) = (false, false);
     }
 
     /// The command is cancelled; `id` is that of the question whether the shell is ready.
@@ -137,11 +148,27 @@ impl Shell {
         match self.doing {
             Doing::Idle => scrollback.push(&self.masks.feed(&bytes)),
             Doing::Listing(_) => self.listed.extend(bytes),
+            Doing::Cancelled(_) if self.lists => self.listed.extend(bytes),
             Doing::Running(_) => return printed(self.masks.feed(&bytes), scrollback),
             // What was typed by this program is not for people.
             Doing::Starting | Doing::Setting(_) | Doing::Typed(_) | Doing::Cancelled(_) => {}
         }
         None
+    }
+
+    /// Reads the jobs from before the command, and whether it has begun.
+    fn follow_start(&mut self, mark: Mark, id: &str) {
+        if id != self.id || self.begun {
+            return;
+        }
+        if mark == Mark::Jobs {
+            self.lists = true;
+        } else if mark == Mark::Begin && self.lists {
+            let listed = String::from_utf8_lossy(&self.listed);
+            let jobs = listed.split_whitespace();
+            self.jobs = jobs.filter_map(|job| job.parse().ok()).collect();
+            (self.lists, self.begun) = (false, true);
+        }
     }
 
     fn mark(
@@ -151,6 +178,7 @@ impl Shell {
         number: i64,
         scrollback: &Scrollback,
     ) -> Option<Heard> {
+        self.follow_start(mark, id);
         match (&self.doing, mark) {
             (Doing::Starting, Mark::Hello) => {
                 self.process = Some(number);
@@ -170,11 +198,6 @@ impl Shell {
                 self.doing = Doing::Listing(id.to_owned());
             }
             (Doing::Listing(expected), Mark::Begin) if expected == id => {
-                let listed = String::from_utf8_lossy(&self.listed);
-                self.jobs = listed
-                    .split_whitespace()
-                    .filter_map(|job| job.parse().ok())
-                    .collect();
                 self.doing = Doing::Running(id.to_owned());
                 scrollback.push(self.command.replace('\n', "\r\n").as_bytes());
                 scrollback.push(b"\r\n");

@@ -118,6 +118,40 @@ async fn r2_076_all_of_a_stubborn_command_is_cancelled_and_jobs_stay() {
 }
 
 #[tokio::test]
+async fn a_command_that_is_cancelled_at_its_start_leaves_no_program() {
+    let window = window().await;
+    ran(&window, "sleep 1000 & JOB=$!").await;
+    // An interrupt does not reach the first program, as one that bash has just forked.
+    let starting = "sh -c 'sleep 1000 & echo $!; exec sleep 1000'";
+    for _ in 0..10 {
+        let begun = std::time::Instant::now();
+        let mut events = window.exec(starting).await.unwrap();
+        let Some(ExecEvent::Output(child)) = events.next().await else {
+            panic!("no output");
+        };
+        window.cancel().await;
+        let in_time = begun.elapsed() < Duration::from_secs(1);
+        assert_eq!(all(events).await.1, ExecEnd::Cancelled);
+        let child = String::from_utf8(child.to_vec()).unwrap();
+        let child = child.trim();
+        // It may end a moment after its command.
+        let look = format!(
+            "timeout 20 sh -c 'while grep -qs State:.[^Z] /proc/{child}/status; do :; done'; echo $?; \
+             kill -0 $JOB; echo $?"
+        );
+        let seen = ran(&window, &look).await;
+        ran(&window, &format!("kill {child} 2>/dev/null")).await;
+        // On a busy machine, a later cancellation kills what is in the foreground alone.
+        if in_time {
+            assert_eq!(seen, done("0\n0\n"));
+            ran(&window, "kill $JOB").await;
+            return;
+        }
+    }
+    panic!("no command was cancelled in time");
+}
+
+#[tokio::test]
 async fn a_shell_that_cannot_be_interrupted_is_replaced() {
     let window = window().await;
     let events = started(&window, "A=1; trap '' INT; echo begun; while :; do :; done").await;

@@ -26,20 +26,26 @@ const CANCELLING: &[(u64, Step)] = &[
     (3000, Step::KillShell),
 ];
 
+/// A command that is interrupted within this time may be starting a program.
+const STARTING: Duration = Duration::from_secs(2);
+
 /// Timeout of the script that kills programs.
 const KILLING: Duration = Duration::from_secs(5);
 
 /// The key that interrupts.
 const INTERRUPT: &[u8] = b"\x03";
 
-/// Kills the processes of the session of shell `$1`, except the shell and the process groups in the other arguments.
+/// Kills the processes of the session of shell `$1`, except the shell and the process groups in the other arguments. A program
+/// that the shell has just forked is still in the shell's own group.
 const KILL: &str = r#"
-shell=$1; shift; kept=" $shell $* "
+shell=$1; shift; kept=" $* "
 for stat in /proc/[0-9]*/stat; do
     read -r line 2>/dev/null <"$stat" || continue
+    pid=${line%% *}
     set -- ${line##*) }
-    [ "$4" = "$shell" ] || continue
-    case $kept in *" $3 "*) ;; *) kill -9 "-$3" 2>/dev/null ;; esac
+    [ "$4" = "$shell" ] && [ "$pid" != "$shell" ] || continue
+    case $kept in *" $3 "*) continue ;; esac
+    if [ "$3" = "$shell" ]; then kill -9 "$pid"; else kill -9 "-$3"; fi 2>/dev/null
 done
 :
 "#;
@@ -58,11 +64,12 @@ enum Step {
 impl Actor {
     /// Interrupts the command, and then asks whether the shell is at its prompt.
     ///
-    /// An interrupt may end bash at the moment when it starts a program: bash returns to its prompt while the program
-    /// takes the terminal. The next command gets a new shell then.
+    /// An interrupt may reach bash at the moment when it starts a program: bash returns to its prompt, and the program runs.
+    /// See [`Actor::end_leftover`].
     pub(super) async fn interrupt(&mut self) {
         let id = self.id();
         self.shell.cancelling(id);
+        self.interrupted_early = self.exec.is_some() && self.typed_at.elapsed() < STARTING;
         self.write(Bytes::from_static(INTERRUPT)).await;
         self.wait_for_step(0);
         // The output of a cancelled command is discarded.
@@ -79,6 +86,15 @@ impl Actor {
             None => {}
         }
         self.wait_for_step(number + 1);
+    }
+
+    /// Kills the program that bash was starting when it was interrupted. Otherwise the program would outlive its command, and
+    /// its terminal would take no other one.
+    pub(super) async fn end_leftover(&mut self) {
+        self.interrupted_early = false;
+        if self.shell.begun {
+            self.kill_programs().await;
+        }
     }
 
     fn wait_for_step(&mut self, number: usize) {
