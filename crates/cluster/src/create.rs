@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp as Time};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
-use shoal_crds::kruise::Sandbox;
+use shoal_core::store::StoreError;
+use shoal_core::template::TemplateKey;
+use shoal_crds::kruise::{Sandbox, SandboxSet};
 
 use self::once::Once;
 use self::plan::Plan;
@@ -60,6 +62,7 @@ impl Sandboxes {
         if let Some(template) = &new.template {
             let namespace = principal.slug.as_str();
             self.look_up_save(namespace, template.as_str()).await?;
+            self.look_up_set(principal, template).await?;
         }
         let Some(once) = idempotency.map(|idempotency| Once::of(principal, idempotency)) else {
             return self.create_from_pool(principal, new).await;
@@ -81,6 +84,25 @@ impl Sandboxes {
             }
             created => created,
         }
+    }
+
+    /// Looks for a SandboxSet that the watch has not shown yet: `kubectl apply` may have ended a moment ago.
+    async fn look_up_set(
+        &self,
+        principal: &Principal,
+        template: &TemplateKey,
+    ) -> Result<(), StoreError> {
+        let Some(name) = self.templates.unseen_set(principal, template) else {
+            return Ok(());
+        };
+        // A list needs no right that the watch has not.
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        let sets: Api<SandboxSet> = Api::namespaced(self.client.clone(), principal.slug.as_str());
+        let found = sets.list(&named).await;
+        for set in found.map_err(|error| failure::store(&error))? {
+            self.templates.sets.put(set);
+        }
+        Ok(())
     }
 
     async fn create_from_pool(

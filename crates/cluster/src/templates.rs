@@ -34,7 +34,7 @@ const SETS: &str = "templates are SandboxSets here, which kubectl changes, and e
 
 /// The templates of all namespaces.
 pub(crate) struct Templates {
-    sets: Arc<Watched<SandboxSet>>,
+    pub(crate) sets: Arc<Watched<SandboxSet>>,
     catalogue: Arc<Catalogue>,
     saves: Arc<Saves>,
     choices: TemplatesConfig,
@@ -77,20 +77,23 @@ impl Templates {
     /// entries are none.
     fn set(&self, principal: &Principal, text: &str) -> Option<Arc<SandboxSet>> {
         let namespace = principal.slug.as_str();
-        // Case does not matter to clients, and names in a cluster have none.
-        let text = text.to_lowercase();
-        let name = match text.split_once('/') {
-            Some((of, name)) if of == namespace => name,
-            Some(_) => return None,
-            None => text.as_str(),
-        };
-        // A set has one version at a time, which the default tag means.
-        let name = name.strip_suffix(":default").unwrap_or(name);
-        let named = self.sets.get(&(namespace.to_owned(), name.to_owned()));
-        let found = named.or_else(|| self.sets.find(name));
+        let name = set_name(namespace, text)?;
+        let named = self.sets.get(&(namespace.to_owned(), name.clone()));
+        let found = named.or_else(|| self.sets.find(&name));
         found.filter(|set| {
             set.metadata.namespace.as_deref() == Some(namespace) && !set.is_of_entry()
         })
+    }
+
+    /// The name that a set has which the caller means, if nothing that is known has it.
+    pub(crate) fn unseen_set(
+        &self,
+        principal: &Principal,
+        template: &TemplateKey,
+    ) -> Option<String> {
+        let unknown = matches!(self.found(principal, template.as_str()), Ok(None));
+        let name = set_name(principal.slug.as_str(), template.as_str())?;
+        (unknown && is_object_name(&name)).then_some(name)
     }
 
     fn template(set: &SandboxSet) -> Template {
@@ -114,6 +117,25 @@ impl Templates {
             )
         }
     }
+}
+
+/// The name of the set of this namespace that a template's name means; none if it names another namespace.
+fn set_name(namespace: &str, text: &str) -> Option<String> {
+    // Case does not matter to clients, and names in a cluster have none.
+    let text = text.to_lowercase();
+    let name = match text.split_once('/') {
+        Some((of, name)) if of == namespace => name,
+        Some(_) => return None,
+        None => text.as_str(),
+    };
+    // A set has one version at a time, which the default tag means.
+    Some(name.strip_suffix(":default").unwrap_or(name).to_owned())
+}
+
+/// Whether an object of a cluster may have this name: letters, digits, dashes and dots.
+fn is_object_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
+    !name.is_empty() && name.bytes().all(allowed)
 }
 
 fn unserved(what: &'static str) -> TemplateError {
