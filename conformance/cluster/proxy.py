@@ -54,7 +54,7 @@ class Faults:
     watch: float = 0
     #: Watches that are told to list again, as they are when they fall behind too far.
     expired: float = 0
-    #: Requests that are never passed on, nor answered: the verb and the kind.
+    #: Requests that are never passed on, nor answered: the verb, or `WATCH`, and the kind.
     held: tuple[str, ...] = ()
 
 
@@ -183,9 +183,10 @@ class Request(BaseHTTPRequestHandler):
         if "/leases" in parts.path:
             self.forward(body)
             return
+        asked = f"{'WATCH' if watches else self.command} {kind_of(parts.path)}"
         if not watches:
-            proxy.count(proxy.seen, f"{self.command} {kind_of(parts.path)}")
-        if f"{self.command} {kind_of(parts.path)}" in faults.held:
+            proxy.count(proxy.seen, asked)
+        if asked in faults.held:
             proxy.count(proxy.injected, "held")
             proxy.closed.wait()
             self.close_connection = True

@@ -14,8 +14,10 @@ import urllib.request
 import pytest
 
 from ..installation import wait_until
+from . import manifests
 from .conftest import replicas_of
-from .serving import Replica, first_key
+from .proxy import Faults, Proxy
+from .serving import ACCOUNT, Replica, first_key
 from .test_sdk import available, members, sandbox_set
 
 #: The label of pods that tells whether they reach the internet.
@@ -127,6 +129,27 @@ def test_an_id_cannot_be_taken_from_another_namespace(replicas, key, cluster):
     for replica in replicas:
         status, seen = call(replica, key, "GET", f"/sandboxes/{made['sandboxID']}")
         assert status == 200 and seen["metadata"]["e2b.agents.kruise.io/sandbox-resource"].startswith("default/")
+
+
+def test_a_set_is_found_before_the_watch_shows_it(operator, key, cluster):
+    """`kubectl apply` has ended, and the watch of the replica is late: it begins when the test ends."""
+    proxy = Proxy(cluster, seed=1, user=f"system:serviceaccount:{manifests.NAMESPACE}:{ACCOUNT}")
+    proxy.inject(Faults(held=("WATCH sandboxsets",)))
+    late = Replica(cluster, "claims-late", proxy.configuration)
+    late.start()
+    wait_until(lambda: proxy.injected["held"], 60, "a watch without events")
+    try:
+        # Its listing of all sets has ended, so it cannot know this one.
+        cluster.apply(plain_set("just-applied", 0))
+        assert "just-applied" not in str(call(late, key, "GET", "/templates"))
+        for name in ("never-applied", "just_applied", "elsewhere/just-applied"):
+            status, refused = call(late, key, "POST", "/sandboxes", {"templateID": name, "metadata": PLAIN})
+            assert status == 404 and name in refused["message"], refused
+        made = create(late, key, "Just-Applied:default")
+        assert list(resources(cluster, "just-applied")) == [made["sandboxID"]]
+    finally:
+        late.kill()
+        proxy.close()
 
 
 def test_keys_act_in_their_own_namespace(replicas, key, cluster):

@@ -1,6 +1,6 @@
 """The server is killed while it builds templates; what is ready starts, and nothing is left over.
 
-`SHOAL_BUILD_CRASH_ROUNDS` says how often, `SHOAL_CRASH_SEED` makes the run of a printed seed again.
+`SHOAL_BUILD_CRASH_ROUNDS` says how often, twice at least; `SHOAL_CRASH_SEED` makes the run of a printed seed again.
 """
 
 from __future__ import annotations

@@ -12,13 +12,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp as Time};
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::PostParams;
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
-use shoal_core::store::StoreError;
-use shoal_core::template::TemplateKey;
-use shoal_crds::kruise::{Sandbox, SandboxSet};
+use shoal_crds::kruise::Sandbox;
 
 use self::once::Once;
 use self::plan::Plan;
@@ -62,7 +60,6 @@ impl Sandboxes {
         if let Some(template) = &new.template {
             let namespace = principal.slug.as_str();
             self.look_up_save(namespace, template.as_str()).await?;
-            self.look_up_set(principal, template).await?;
         }
         let Some(once) = idempotency.map(|idempotency| Once::of(principal, idempotency)) else {
             return self.create_from_pool(principal, new).await;
@@ -71,7 +68,7 @@ impl Sandboxes {
         if let Some(made) = self.made_before(&once).await? {
             return Ok(made);
         }
-        let mut plan = self.plan(principal, new)?;
+        let mut plan = self.plan(principal, new).await?;
         if plan.options.pooled_only {
             let why = "Bad extension param: create-on-no-stock=false: a create with an idempotency key makes its sandbox";
             return Err(CreateError::InvalidOption(why.to_owned()));
@@ -86,37 +83,18 @@ impl Sandboxes {
         }
     }
 
-    /// Looks for a SandboxSet that the watch has not shown yet: `kubectl apply` may have ended a moment ago.
-    async fn look_up_set(
-        &self,
-        principal: &Principal,
-        template: &TemplateKey,
-    ) -> Result<(), StoreError> {
-        let Some(name) = self.templates.unseen_set(principal, template) else {
-            return Ok(());
-        };
-        // A list needs no right that the watch has not.
-        let named = ListParams::default().fields(&format!("metadata.name={name}"));
-        let sets: Api<SandboxSet> = Api::namespaced(self.client.clone(), principal.slug.as_str());
-        let found = sets.list(&named).await;
-        for set in found.map_err(|error| failure::store(&error))? {
-            self.templates.sets.put(set);
-        }
-        Ok(())
-    }
-
     async fn create_from_pool(
         &self,
         principal: &Principal,
         new: SandboxRequest,
     ) -> Result<Created, CreateError> {
-        let plan = self.plan(principal, new.clone())?;
+        let plan = self.plan(principal, new.clone()).await?;
         let retried = plan.resize.is_none();
         match self.create_planned(principal, plan, Pool::Used).await {
             // The member cannot grow where it is: a new one has its limits from the beginning.
             Err(CreateError::Driver(DriverError::CannotResize(why))) if retried => {
                 tracing::info!(why, "a member of a pool could not get its limits");
-                let plan = self.plan(principal, new)?;
+                let plan = self.plan(principal, new).await?;
                 self.create_planned(principal, plan, Pool::PassedBy).await
             }
             done => done,

@@ -85,17 +85,6 @@ impl Templates {
         })
     }
 
-    /// The name that a set has which the caller means, if nothing that is known has it.
-    pub(crate) fn unseen_set(
-        &self,
-        principal: &Principal,
-        template: &TemplateKey,
-    ) -> Option<String> {
-        let unknown = matches!(self.found(principal, template.as_str()), Ok(None));
-        let name = set_name(principal.slug.as_str(), template.as_str())?;
-        (unknown && is_object_name(&name)).then_some(name)
-    }
-
     fn template(set: &SandboxSet) -> Template {
         let (namespace, name) = key(&set.metadata);
         let created = set.metadata.creation_timestamp.as_ref();
@@ -119,8 +108,9 @@ impl Templates {
     }
 }
 
-/// The name of the set of this namespace that a template's name means; none if it names another namespace.
-fn set_name(namespace: &str, text: &str) -> Option<String> {
+/// The name, or the id as a template, of the set of this namespace that a template's name means; none if no set of it
+/// can have that name.
+pub(crate) fn set_name(namespace: &str, text: &str) -> Option<String> {
     // Case does not matter to clients, and names in a cluster have none.
     let text = text.to_lowercase();
     let name = match text.split_once('/') {
@@ -129,13 +119,9 @@ fn set_name(namespace: &str, text: &str) -> Option<String> {
         None => text.as_str(),
     };
     // A set has one version at a time, which the default tag means.
-    Some(name.strip_suffix(":default").unwrap_or(name).to_owned())
-}
-
-/// Whether an object of a cluster may have this name: letters, digits, dashes and dots.
-fn is_object_name(name: &str) -> bool {
+    let name = name.strip_suffix(":default").unwrap_or(name);
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
-    !name.is_empty() && name.bytes().all(allowed)
+    (!name.is_empty() && name.bytes().all(allowed)).then(|| name.to_owned())
 }
 
 fn unserved(what: &'static str) -> TemplateError {

@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp as Time};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
+use kube::Api;
+use kube::api::ListParams;
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::ports::NoEntropy;
 use shoal_core::ports::create::{CreateError, ResizeCreated, SandboxRequest};
+use shoal_core::ports::templates::TemplateError;
 use shoal_core::resources::MilliCpu;
 use shoal_core::sandbox::OnTimeout;
+use shoal_core::store::StoreError;
 use shoal_crds::kruise::names::{annotation, label};
 use shoal_crds::kruise::{Claiming, InitRequest, Sandbox, SandboxSet};
 
@@ -21,7 +25,8 @@ use crate::lifecycle::STARTUP;
 use crate::options::Options;
 use crate::sandboxes::Sandboxes;
 use crate::saves::SavedSandbox;
-use crate::{pod, random};
+use crate::templates::{self, Found};
+use crate::{failure, pod, random};
 
 /// A request, checked.
 pub(super) struct Plan {
@@ -114,13 +119,12 @@ impl Sandboxes {
     ///
     /// # Errors
     /// See [`CreateError`].
-    pub(super) fn plan(
+    pub(super) async fn plan(
         &self,
         principal: &Principal,
         mut new: SandboxRequest,
     ) -> Result<Plan, CreateError> {
-        let named = &self.templates;
-        let found = named.named(principal, new.template.as_ref(), new.image.as_ref())?;
+        let found = self.named(principal, &new).await?;
         request::refuse_unserved(&new, found.entry().is_some())?;
         let set = found.set().clone();
         let id = identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
@@ -176,6 +180,42 @@ impl Sandboxes {
             once: None,
             options,
         })
+    }
+
+    /// What the request's names mean.
+    async fn named(
+        &self,
+        principal: &Principal,
+        new: &SandboxRequest,
+    ) -> Result<Found, CreateError> {
+        let (template, image) = (new.template.as_ref(), new.image.as_ref());
+        match self.templates.named(principal, template, image) {
+            Err(CreateError::Template(TemplateError::NotFound(name)))
+                if self.look_up_set(principal, &name).await? =>
+            {
+                self.templates.named(principal, template, image)
+            }
+            found => found,
+        }
+    }
+
+    /// Looks for a SandboxSet that the watch has not shown yet: `kubectl apply` may have ended a moment ago. Whether it
+    /// is there.
+    async fn look_up_set(&self, principal: &Principal, template: &str) -> Result<bool, StoreError> {
+        let namespace = principal.slug.as_str();
+        let Some(name) = templates::set_name(namespace, template) else {
+            return Ok(false);
+        };
+        // A list needs no right that the watch has not.
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        let sets: Api<SandboxSet> = Api::namespaced(self.client.clone(), namespace);
+        let found = sets.list(&named).await;
+        let found = found.map_err(|error| failure::store(&error))?.items;
+        let is_there = !found.is_empty();
+        for set in found {
+            self.templates.sets.put(set);
+        }
+        Ok(is_there)
     }
 
     /// When the sandbox is paused, and when it is deleted.
