@@ -1,4 +1,4 @@
-//! What is known of a session's files: what the session has, and what its machine has of it.
+//! The state of a session's files: the session's own version, and that of its machine.
 
 use serde::{Deserialize, Serialize};
 use shoal_session_files::path::SessionPath;
@@ -8,44 +8,44 @@ use super::merge::{Sides, Step};
 use crate::clock::Timestamp;
 use crate::id::SandboxId;
 
-/// The most files of a session.
+/// The maximum number of files of a session.
 pub const FILES_MAX: usize = 100_000;
 
-/// The most bytes of a session's files together.
+/// The maximum total size of a session's files, in bytes.
 pub const BYTES_MAX: u64 = 8 << 30;
 
-/// A file that a session has.
+/// A file of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredFile {
-    /// What it contains.
+    /// Its contents.
     pub state: FileState,
-    /// When its contents last changed.
+    /// The time of the last change of its contents.
     pub modified_at: Timestamp,
-    /// Both sides had changed the file at this path, and this is the machine's.
+    /// Set on the machine's copy after a conflict: both sides had changed the file at this path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict_of: Option<SessionPath>,
 }
 
-/// What is known of a path in a machine.
+/// The state of a path in a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineFile {
-    /// The machine. In any other one, nothing is known of the path.
+    /// The machine. The state does not apply to any other machine.
     pub sandbox: SandboxId,
-    /// What both sides had when they last agreed; none for no file.
+    /// The contents of both sides when they were last equal; `None` if there was no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreed: Option<FileState>,
-    /// Contents that may have been written there since, in part or whole.
+    /// Contents that may have been written since then, in part or completely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writing: Option<Digest>,
-    /// The file that the machine came with. It is the session's only when it changes.
+    /// The file of the machine's template. The session has no copy until it changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Digest>,
 }
 
 impl MachineFile {
-    /// What is known at first.
+    /// The state of a path in a new machine.
     #[must_use]
     pub fn unknown(sandbox: SandboxId) -> Self {
         Self {
@@ -56,32 +56,32 @@ impl MachineFile {
         }
     }
 
-    /// The contents that a change in the machine goes out from.
+    /// The contents that a change in the machine is based on.
     #[must_use]
     pub fn expected(&self) -> Option<Digest> {
         self.agreed.map(|agreed| agreed.digest).or(self.template)
     }
 }
 
-/// What is known of one path.
+/// The state of one path.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FileRow {
-    /// The session's file; none when it has none.
+    /// The session's file, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<StoredFile>,
-    /// The machine's.
+    /// The state in the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineFile>,
 }
 
 impl FileRow {
-    /// What the session has.
+    /// The contents of the session's file.
     #[must_use]
     pub fn state(&self) -> Option<FileState> {
         self.file.as_ref().map(|file| file.state)
     }
 
-    /// What is known of the path in this machine.
+    /// The state of the path in this machine.
     #[must_use]
     pub fn in_machine(&self, sandbox: &SandboxId) -> MachineFile {
         let known = self.machine.clone();
@@ -90,13 +90,13 @@ impl FileRow {
             .unwrap_or_else(|| MachineFile::unknown(sandbox.clone()))
     }
 
-    /// Whether the session has changed since both sides agreed.
+    /// Whether the session's file changed since both sides were equal.
     #[must_use]
     pub fn is_behind(&self, sandbox: &SandboxId) -> bool {
         self.in_machine(sandbox).agreed != self.state()
     }
 
-    /// What to do, now that the machine has this at the path.
+    /// The action for these contents of the path in the machine.
     #[must_use]
     pub fn step(&self, sandbox: &SandboxId, found: Option<FileState>) -> Step {
         let known = self.in_machine(sandbox);
@@ -110,7 +110,7 @@ impl FileRow {
         sides.step()
     }
 
-    /// Whether the row says nothing.
+    /// Whether the row has no information, so that it can be deleted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let known = self.machine.as_ref();
@@ -118,7 +118,7 @@ impl FileRow {
         self.file.is_none() && !known.is_some_and(says)
     }
 
-    /// The contents that the row names.
+    /// The contents that the row refers to.
     pub fn contents(&self) -> impl Iterator<Item = Digest> {
         let known = self.machine.as_ref();
         let agreed = known.and_then(|known| known.agreed);
@@ -128,14 +128,14 @@ impl FileRow {
     }
 }
 
-/// How far the two sides agree.
+/// The synchronization state of session and machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncState {
-    /// Both sides have the same; also without a machine.
+    /// Both sides are equal, or there is no machine.
     Synced,
-    /// Files of the session are on their way to the machine, or cannot get there.
+    /// Files of the session are not yet written to the machine, or cannot be.
     Behind,
-    /// Both sides had changed files, and nobody has settled that since.
+    /// Both sides changed a file, and the conflict is not resolved.
     Conflict,
 }
 
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(fresh.step(&sandbox(1), Some(state(8))), Step::ToSession);
         assert_eq!(fresh.step(&sandbox(1), None), Step::Agree);
         assert!(!fresh.is_empty());
-        // The session's own file takes its place.
+        // The session's file replaces it.
         let kept = row(Some(8), None, Some(7));
         assert_eq!(kept.step(&sandbox(1), Some(state(7))), Step::ToMachine);
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Changes from outside.
+//! Applies changes from the server to a home directory.
 //!
-//! A file is written in place, in the order that `session_files::interrupted` describes: first what goes beyond the old
-//! end, where a full disk is found while the old contents are whole, then the rest, and the cut last.
+//! A file is written in place, in the order that `session_files::interrupted` describes. The bytes beyond the old end come
+//! first: a full disk is detected while the old contents are complete. The other bytes follow, and the truncation is last.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -22,33 +22,33 @@ use super::contents::{self, Known, Stamp, digest_of};
 use super::home::{self, Home, PathError};
 use super::table::{Counter, Table};
 
-/// How often a change begins again when its file changes at the same time.
+/// How many times a change is retried when the file changes concurrently.
 const ATTEMPTS: usize = 3;
 
-/// The longest message, in characters.
+/// The maximum length of an error message, in characters.
 const MESSAGE_MAX: usize = 256;
 
-/// Rights to execute, and those to read, from which they follow.
+/// The execute bits of a mode, and the read bits that they are derived from.
 const EXECUTE: u32 = 0o111;
 const READ: u32 = 0o444;
 
-/// Makes changes in one home.
+/// Applies changes to one home directory.
 pub(super) struct Applier {
     home: Home,
-    /// The table of the watch, if there is one.
+    /// The table that the watch shares, if a watch runs.
     table: Option<Arc<Mutex<Table>>>,
     counter: Counter,
-    /// Directories from which files were removed.
+    /// Directories that lost files, and may be empty.
     emptied: BTreeSet<SessionPath>,
 }
 
-/// The outcome of an attempt.
+/// The outcome of one attempt.
 enum Attempt {
-    /// The path is as it should be.
+    /// The path has the requested contents.
     Done(Option<Known>),
-    /// Another file is there.
+    /// The path has other contents than the change expects.
     Differs(Option<FileState>),
-    /// It has changed meanwhile.
+    /// The file changed during the attempt.
     Again,
 }
 
@@ -62,7 +62,7 @@ impl Applier {
         }
     }
 
-    /// Makes a change. Blocking.
+    /// Applies a change. Blocking.
     pub(super) fn apply(&mut self, change: &Change) -> AppliedLine {
         let table = self.table.clone();
         let mut table = table.as_deref().map(Mutex::lock);
@@ -83,7 +83,7 @@ impl Applier {
         failed(&format!("{} changes all the time", change.head.path))
     }
 
-    /// Removes the directories that removals have emptied. Blocking.
+    /// Removes the directories that removals emptied. Blocking.
     pub(super) fn finish(mut self) {
         self.prune(None);
     }
@@ -120,7 +120,7 @@ impl Applier {
         }
     }
 
-    /// What is at the path now.
+    /// The current file at the path.
     fn current(
         &mut self,
         up: &OwnedFd,
@@ -130,7 +130,7 @@ impl Applier {
     ) -> Result<Current, PathError> {
         let is_directory = |stat: Stat| home::describe(&stat) == "a directory";
         if writes && home::look(up, path.name()).is_ok_and(is_directory) {
-            // A file may take the place of a directory whose last file has just been removed.
+            // The path may be a directory whose last file was just removed.
             self.prune(Some(path));
         }
         let (file, stat) = match home::open(up, path, OFlags::RDONLY) {
@@ -163,10 +163,10 @@ impl Applier {
         Ok(Attempt::Done(None))
     }
 
-    /// Removes directories that removals have emptied: those at or below a path, or all.
+    /// Removes directories that removals emptied: those at or below a path, or all.
     fn prune(&mut self, within: Option<&SessionPath>) {
         let mut left = BTreeSet::new();
-        // What is below a directory comes after it.
+        // A child sorts after its directory.
         while let Some(directory) = self.emptied.pop_last() {
             if within.is_some_and(|within| !directory.is_within(within)) {
                 left.insert(directory);
@@ -178,7 +178,7 @@ impl Applier {
     }
 }
 
-/// What is at a path before a change.
+/// The state of a path before a change.
 enum Current {
     Nothing,
     File(Known),
@@ -190,7 +190,7 @@ fn failed(message: &str) -> AppliedLine {
     AppliedLine::Failed { message }
 }
 
-/// Writes over a file. The file stays the same one.
+/// Overwrites a file in place: it keeps its inode.
 fn overwrite(
     up: &OwnedFd,
     path: &SessionPath,
@@ -200,7 +200,7 @@ fn overwrite(
 ) -> Result<Attempt, PathError> {
     let system = |error: io::Error| PathError::system(path.as_str(), error);
     let same = known.state.digest == wanted.digest;
-    // To change its mode alone is no change of its contents.
+    // A change of the mode alone does not change the contents.
     let access = if same { OFlags::RDONLY } else { OFlags::WRONLY };
     let (file, stat) = home::open(up, path, access)?;
     if Stamp::of(&stat) != known.stamp {
@@ -232,7 +232,7 @@ fn create(
         Err(errno) => return Err(system(errno.into())),
     };
     if let Err(error) = file.write_all_at(contents, 0) {
-        // Nothing was there, so nothing is lost.
+        // The file did not exist before.
         let _ = rustix::fs::unlinkat(up, path.name(), AtFlags::empty());
         return Err(system(error));
     }
@@ -246,7 +246,7 @@ fn write(file: &File, old: u64, contents: &[u8]) -> io::Result<()> {
     let common = usize::try_from(old.min(new)).unwrap_or(contents.len());
     let (begin, end) = contents.split_at_checked(common).unwrap_or((contents, &[]));
     if let Err(error) = file.write_all_at(end, old) {
-        // Only if this fails, too, is more there than before.
+        // If this fails too, the file stays longer than before.
         let _ = file.set_len(old);
         return Err(error);
     }
@@ -257,7 +257,7 @@ fn write(file: &File, old: u64, contents: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What is known of a file that was just written.
+/// The table's entry of a file that was just written.
 fn finished(
     file: &File,
     path: &SessionPath,
@@ -272,7 +272,7 @@ fn finished(
     })
 }
 
-/// The mode of a file that may be executed by whom may read it, or by nobody.
+/// A mode in which everyone who may read the file may execute it, or nobody may.
 fn mode(old: u32, executable: bool) -> Mode {
     let old = old & 0o7777;
     Mode::from_raw_mode(if executable {
@@ -282,7 +282,7 @@ fn mode(old: u32, executable: bool) -> Mode {
     })
 }
 
-/// What is at a path. Blocking.
+/// The state of a path. Blocking.
 pub(super) fn look(home: &Home, path: &SessionPath) -> FoundLine {
     let other = |message: &str| FoundLine::Other {
         message: message.chars().take(MESSAGE_MAX).collect(),
@@ -294,7 +294,7 @@ pub(super) fn look(home: &Home, path: &SessionPath) -> FoundLine {
         let file = match opened {
             Ok((file, _)) => file,
             Err(PathError::Missing(_)) => return FoundLine::Nothing,
-            // What is below a file or a link is not there.
+            // A path below a file or a link does not exist.
             Err(PathError::InTheWay { at, .. }) if at != path.as_str() => {
                 return FoundLine::Nothing;
             }
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_found_while_the_old_contents_are_whole() {
-        // Nothing can be written to it, and nothing of the beginning is tried before.
+        // Each write to this device fails. The first one is that beyond the old end.
         let full = File::options()
             .read(true)
             .write(true)

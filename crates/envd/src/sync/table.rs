@@ -1,7 +1,7 @@
-//! What is known of the files of a home directory, and what of it was told.
+//! The known files of a home directory, and which of them were reported.
 //!
-//! The watch and the changes from outside share the table. Whoever looks at a file or changes it holds the lock meanwhile:
-//! so a change from outside is not told as one from inside, and events have the order of what they tell.
+//! The watch and the changes from the server share the table, and hold its lock while they read or change a file. So a
+//! change from the server is not reported as a local one, and events have the order of the changes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -14,7 +14,7 @@ use shoal_session_files::returning;
 
 use super::contents::{Known, Stamp};
 
-/// The most bytes of all paths together.
+/// The maximum number of bytes of all paths together.
 const PATHS_MAX: usize = 32 << 20;
 
 /// Numbers events and changes.
@@ -33,38 +33,38 @@ impl Counter {
     }
 }
 
-/// More files than can be watched.
+/// The home has more files than a watch supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than 200,000 files, or 32 MiB of their names, could return")]
 pub(super) struct TooMany;
 
-/// Whether the reader of the watch knows of a file.
+/// Whether the client of the watch knows a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
-    /// It does not.
+    /// The client does not know it.
     No,
-    /// It has written the file itself. Whether the file returns is not known before the watch has looked at it.
+    /// The client wrote the file. The watch has not yet checked whether it is synchronized back.
     Written,
-    /// It was told.
+    /// The watch reported it.
     Yes,
 }
 
-/// A file.
+/// A known file.
 #[derive(Debug)]
 struct Entry {
     known: Known,
     told: Told,
-    /// The scan that has seen it.
+    /// The last scan that found it.
     seen: u64,
 }
 
-/// The files.
+/// The known files, by path.
 #[derive(Debug)]
 pub(super) struct Table {
     entries: BTreeMap<String, Entry>,
     bytes: usize,
     counter: Counter,
-    /// The present scan.
+    /// The number of the current scan.
     pub(super) scan: u64,
 }
 
@@ -84,7 +84,7 @@ impl Table {
         self.counter.last()
     }
 
-    /// Whether a file is known to be unchanged. The present scan has seen it then.
+    /// Whether a file is unchanged. If so, marks it as found by the current scan.
     pub(super) fn is_unchanged(
         &mut self,
         path: &SessionPath,
@@ -104,13 +104,13 @@ impl Table {
         })
     }
 
-    /// What is known of an unchanged file.
+    /// The entry of an unchanged file.
     pub(super) fn known(&self, path: &SessionPath, stamp: &Stamp) -> Option<Known> {
         let known = self.entries.get(path.as_str())?.known;
         (known.settled && known.stamp == *stamp).then_some(known)
     }
 
-    /// Marks a file as seen that cannot be read at present.
+    /// Marks a file as found that cannot be read at the moment.
     pub(super) fn keep(&mut self, path: &SessionPath) {
         let scan = self.scan;
         if let Some(entry) = self.entries.get_mut(path.as_str()) {
@@ -118,10 +118,10 @@ impl Table {
         }
     }
 
-    /// Takes what was found, and returns what is to be told.
+    /// Records a file that a scan found. Returns the event to report.
     ///
     /// # Errors
-    /// When there are too many files.
+    /// If there are too many files.
     pub(super) fn found(
         &mut self,
         path: &SessionPath,
@@ -150,20 +150,20 @@ impl Table {
         }))
     }
 
-    /// Takes what was written from outside, which is not told. Returns the number of the change.
+    /// Records a change from the server, which is not reported. Returns its number.
     pub(super) fn written(&mut self, path: &SessionPath, known: Option<Known>) -> u64 {
         let returns = |known: &Known| {
             known.returns && returning::may_return(path, known.state.size, CONTENTS_MAX)
         };
         match known.filter(returns) {
-            // One more than the most is found by the next look.
+            // The next scan reports that there are too many files.
             Some(known) => drop(self.put(path, known, Told::Written)),
             None => drop(self.take(path.as_str())),
         }
         self.counter.next()
     }
 
-    /// Forgets a file that is gone, and returns what is to be told.
+    /// Forgets a file that was removed. Returns the event to report.
     pub(super) fn gone(&mut self, path: &SessionPath) -> Option<WatchLine> {
         let told = self.take(path.as_str())?.told;
         (told != Told::No).then(|| WatchLine::Absent {
@@ -172,7 +172,7 @@ impl Table {
         })
     }
 
-    /// Forgets a file that does not return, and returns what is to be told.
+    /// Forgets a file that is not synchronized back. Returns the event to report.
     pub(super) fn withheld(&mut self, path: &SessionPath) -> Option<WatchLine> {
         let told = self.take(path.as_str())?.told;
         (told == Told::Yes).then(|| WatchLine::Withheld {
@@ -181,12 +181,12 @@ impl Table {
         })
     }
 
-    /// The files below a directory, all for the home.
+    /// The files below a directory; the empty path is the home.
     pub(super) fn below(&self, directory: &str) -> Vec<SessionPath> {
         self.range(directory).map(|(path, _)| path).collect()
     }
 
-    /// Those of them that the present scan has not seen.
+    /// The files below a directory that the current scan did not find.
     pub(super) fn unseen(&self, directory: &str) -> Vec<SessionPath> {
         let all = self.range(directory);
         let unseen = all.filter(|(_, entry)| entry.seen != self.scan);
@@ -202,7 +202,7 @@ impl Table {
         };
         let entries = self.entries.range::<str, _>(bounds);
         let entries: Vec<_> = entries.collect();
-        // Every key was a path.
+        // Every key was made from a path.
         let paths = entries.into_iter();
         paths.filter_map(|(path, entry)| Some((path.parse().ok()?, entry)))
     }
@@ -272,7 +272,7 @@ mod tests {
             "{told:?}"
         );
         assert_eq!(table.gone(&at), None);
-        // Written where nothing returns from: neither told nor kept.
+        // A path that is not synchronized back is neither reported nor kept.
         table.written(&path("node_modules/a"), Some(known("1", true)));
         table.written(&path("b"), Some(known("\0", false)));
         assert_eq!(table.below(""), []);

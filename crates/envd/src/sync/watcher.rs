@@ -1,8 +1,8 @@
 //! The thread that watches a home directory.
 //!
-//! It looks at everything once, and then at what the kernel tells of. A look compares what is there with the table, so it
-//! does not matter what happened, in which order, or how often. When the kernel has lost something, it looks at everything
-//! again, and reads only files whose stamp has changed.
+//! It scans the home once, and then the paths of inotify's events. A scan compares the files with the table, so the kind,
+//! order and number of events do not matter. When the kernel dropped events, it scans everything again, and reads only the
+//! files whose stamp changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -25,34 +25,34 @@ use super::home::Home;
 use super::notifier::{Noticed, Notifier};
 use super::table::{Table, TooMany};
 
-/// Bytes of lines that are sent together.
+/// The maximum number of bytes of one batch of lines.
 const PIECE: usize = 32 << 10;
 
-/// How often a watch looks at everything that the kernel does not watch.
+/// The interval of full scans while some directories have no inotify watch.
 const RESCAN: Duration = Duration::from_secs(2);
 
-/// How many times as long as the last look at everything the next one waits.
+/// The shortest pause after a full scan, as a multiple of its duration.
 const REST: u32 = 4;
 
-/// How often a flush looks at what is left to look at.
+/// How many times a flush scans the paths that changed during its own scans.
 const LOOKS: usize = 3;
 
-/// How many limits are told.
+/// The maximum number of reported limits.
 const LIMITS_MAX: usize = 100;
 
 /// Why a watch ends.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WatchEnd {
-    /// Nobody listens.
+    /// The client disconnected.
     #[error("nobody listens")]
     Closed,
-    /// The home is too large.
+    /// The home has too many files.
     #[error(transparent)]
     TooMany(#[from] TooMany),
-    /// The home is gone.
+    /// The home was removed.
     #[error("the home directory was removed or renamed")]
     Gone,
-    /// The kernel refuses.
+    /// A system call failed.
     #[error("the kernel does not tell of changes: {0}")]
     Kernel(Errno),
 }
@@ -78,7 +78,7 @@ pub(super) fn encode(line: &WatchLine) -> Vec<u8> {
     text
 }
 
-/// What others ask of a watch.
+/// The requests to a watch.
 #[derive(Debug)]
 pub(super) struct Control {
     wake: OwnedFd,
@@ -95,7 +95,7 @@ impl Control {
     /// The control of a new watch.
     ///
     /// # Errors
-    /// When there is no descriptor left.
+    /// If no file descriptor is available.
     pub(super) fn new() -> Result<Self, Errno> {
         Ok(Self {
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -103,7 +103,7 @@ impl Control {
         })
     }
 
-    /// Asks for a flush and returns its number; none when the watch has ended.
+    /// Requests a flush and returns its number; `None` if the watch has ended.
     pub(super) fn flush(&self) -> Option<u64> {
         let mut asked = self.asked.lock();
         if asked.ended {
@@ -121,17 +121,17 @@ impl Control {
     }
 
     fn wake(&self) {
-        // It can only fail when it is awake.
+        // The write fails only if the counter is full, and then the watch wakes anyway.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Goes to sleep again. What was asked before that is to be looked at afterwards.
+    /// Clears the wake-up. Check the requests afterwards: they may have come before.
     fn sleep(&self) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.wake, &mut count);
     }
 
-    /// The last flush that was asked for.
+    /// The number of the last requested flush.
     fn asked(&self) -> Result<u64, WatchEnd> {
         let asked = self.asked.lock();
         if asked.ended {
@@ -141,7 +141,7 @@ impl Control {
     }
 }
 
-/// Where the lines go.
+/// The sender of lines to the client.
 pub(super) struct Output {
     lines: mpsc::Sender<Bytes>,
     buffer: Vec<u8>,
@@ -155,7 +155,7 @@ impl Output {
         }
     }
 
-    /// Tells a line, soon.
+    /// Queues a line.
     pub(super) fn tell(&mut self, line: &WatchLine) -> Result<(), WatchEnd> {
         self.buffer.extend(encode(line));
         if self.buffer.len() < PIECE {
@@ -164,7 +164,7 @@ impl Output {
         self.send()
     }
 
-    /// Sends what was told. Waits while the reader is slow; the kernel remembers some thousand changes meanwhile.
+    /// Sends the queued lines. Blocks while the client is slow; the kernel queues thousands of events meanwhile.
     pub(super) fn send(&mut self) -> Result<(), WatchEnd> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -176,24 +176,24 @@ impl Output {
     }
 }
 
-/// A watch.
+/// A watch of one home directory.
 pub(super) struct Watcher {
     pub(super) home: Home,
     /// The path of the home.
     pub(super) path: PathBuf,
-    /// The largest file that returns.
+    /// The maximum size of a synchronized file, in bytes.
     pub(super) file_max: u64,
     pub(super) table: Arc<Mutex<Table>>,
     pub(super) notifier: Notifier,
     pub(super) dirty: Dirty,
     pub(super) rules: Ignoring,
-    /// The digests of the `.gitignore` files that the rules are from, by directory.
+    /// The digests of the `.gitignore` files of the rules, by directory.
     pub(super) ignore_files: BTreeMap<String, Digest>,
     pub(super) output: Output,
     control: Arc<Control>,
     limits: BTreeSet<(Option<SessionPath>, String)>,
     settled: u64,
-    /// When it may look at everything again.
+    /// The earliest time of the next full scan.
     rested: Instant,
 }
 
@@ -223,7 +223,7 @@ impl Watcher {
         }
     }
 
-    /// Watches until nobody listens, or the watch fails. Blocking.
+    /// Watches until the client disconnects or the watch fails. Blocking.
     pub(super) fn run(mut self) -> WatchEnd {
         let end = match self.watch() {
             Ok(never) => match never {},
@@ -262,7 +262,7 @@ impl Watcher {
         }
     }
 
-    /// Whether something can change without the kernel telling of it.
+    /// Whether a path can change without an inotify event.
     fn is_blind(&self) -> bool {
         self.notifier.is_partial()
     }
@@ -271,7 +271,7 @@ impl Watcher {
         Instant::now() >= self.rested
     }
 
-    /// Waits for something to do.
+    /// Waits for events, requests or the next full scan.
     fn wait(&self) -> Result<(), WatchEnd> {
         let rescan = self.notifier.is_partial().then_some(self.rested);
         let due = self.dirty.next_due().into_iter().chain(rescan).min();
@@ -285,7 +285,7 @@ impl Watcher {
         }
     }
 
-    /// Takes what the kernel tells. Returns whether the home is gone.
+    /// Reads inotify's events. Returns whether the home was removed.
     pub(super) fn read_events(&mut self) -> bool {
         let (now, mut gone) = (Instant::now(), false);
         let dirty = &mut self.dirty;
@@ -317,9 +317,9 @@ impl Watcher {
         Ok(())
     }
 
-    /// Tells that everything up to this flush was told.
+    /// Reports that all changes before this flush were reported.
     fn settle(&mut self, flush: u64) -> Result<(), WatchEnd> {
-        // A look may find new directories, and a file may change during a look: then it has changed after the flush, too.
+        // A scan may find new directories. A file that changes during a scan also changed after the flush.
         for _ in 0..LOOKS {
             for path in self.dirty.take(true, Instant::now()) {
                 self.look_at(&path)?;
@@ -331,7 +331,7 @@ impl Watcher {
         self.output.send()
     }
 
-    /// Tells that something is not seen, once.
+    /// Reports a limit of the watch, once.
     pub(super) fn limit(
         &mut self,
         path: Option<SessionPath>,
@@ -343,7 +343,7 @@ impl Watcher {
         self.output.tell(&WatchLine::Limited { path, reason })
     }
 
-    /// Fails when nobody listens any more.
+    /// Fails if the client disconnected.
     pub(super) fn check(&self) -> Result<(), WatchEnd> {
         self.control.asked().map(drop)
     }

@@ -1,9 +1,8 @@
-//! Hides the values of secrets in a stream of output.
+//! Masks the values of secrets in a stream of output.
 //!
-//! Every byte that is part of a value is hidden, whether values overlap or not, and a run of hidden bytes becomes one
-//! [`MASK`]. What may become a value is held back until the next bytes tell. A quiet stream shows what is held back as
-//! long as it is shorter than any value that is masked, so that a prompt does not wait; when the rest of the value
-//! follows, that is hidden all the same.
+//! Every byte of a value is masked, also if values overlap. A run of masked bytes becomes one [`MASK`]. The beginning of a
+//! value is held back until the next bytes decide. When the stream is quiet, a held-back beginning is shown if it is
+//! shorter than every value, so that prompts appear at once. If the rest of that value follows, the rest is masked.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,13 +11,13 @@ use std::sync::Arc;
 use shoal_core::session::secret::{MASKED_MIN, SecretValue};
 use zeroize::Zeroizing;
 
-/// What stands for a value.
+/// The replacement for a value.
 const MASK: &[u8] = b"***";
 
-/// A text to be hidden.
+/// A value to mask.
 struct Needle {
     bytes: Zeroizing<Vec<u8>>,
-    /// For each length of a beginning: the longest shorter beginning that it ends with (Knuth, Morris and Pratt).
+    /// The failure function of Knuth, Morris and Pratt: for each prefix, the length of its longest border.
     borders: Vec<usize>,
 }
 
@@ -40,14 +39,14 @@ impl Needle {
     }
 }
 
-/// A needle, and how much of it the stream ends with.
+/// A needle, and the length of its prefix at the end of the stream.
 struct Search {
     needle: Arc<Needle>,
     length: usize,
 }
 
 impl Search {
-    /// Takes the next byte; whether the needle is complete.
+    /// Takes the next byte. Returns whether the needle is complete.
     fn step(&mut self, byte: u8) -> bool {
         let Needle { bytes, borders } = &*self.needle;
         while self.length > 0 && bytes[self.length] != byte {
@@ -68,14 +67,14 @@ struct Held {
     hidden: bool,
 }
 
-/// Hides values in a stream.
+/// Masks values in a stream.
 #[derive(Default)]
 pub(crate) struct Masks {
     searches: Vec<Search>,
     held: VecDeque<Held>,
-    /// How many of the last bytes may be the beginning of a value.
+    /// The number of bytes at the end that may begin a value.
     open: usize,
-    /// Whether the last byte that left was hidden.
+    /// Whether the last returned byte was masked.
     masking: bool,
 }
 
@@ -88,7 +87,7 @@ impl fmt::Debug for Masks {
 }
 
 impl Masks {
-    /// Hides these values too, from now on. Short ones are not hidden.
+    /// Also masks these values, from now on. Values that are too short are not masked.
     pub(crate) fn hide<'a>(&mut self, values: impl IntoIterator<Item = &'a SecretValue>) {
         for value in values {
             let text = value.reveal();
@@ -102,7 +101,7 @@ impl Masks {
                 continue;
             }
             self.search_for(text.as_bytes());
-            // As a terminal prints it.
+            // The line ends that a terminal prints.
             if text.contains('\n') {
                 let printed = Zeroizing::new(text.replace('\n', "\r\n"));
                 self.search_for(printed.as_bytes());
@@ -120,7 +119,7 @@ impl Masks {
         }
     }
 
-    /// Takes the next bytes, and returns those that can be shown.
+    /// Takes the next bytes. Returns the output that can be shown.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         if self.searches.is_empty() {
             return bytes.to_vec();
@@ -139,7 +138,7 @@ impl Masks {
                 byte: *byte,
                 hidden: false,
             });
-            // What is missing has been hidden before, or was shown by a quiet stream.
+            // The missing bytes were masked before, or shown when the stream was quiet.
             for held in self.held.iter_mut().rev().take(found) {
                 held.hidden = true;
             }
@@ -148,7 +147,7 @@ impl Masks {
         shown
     }
 
-    /// Lets go what is hidden, and what is not among the last `kept` bytes.
+    /// Moves the held-back bytes but for the last `kept` to `shown`, and one [`MASK`] for each run of masked bytes.
     fn release(&mut self, kept: usize, shown: &mut Vec<u8>) {
         while let Some(first) = self.held.front() {
             if !first.hidden && self.held.len() <= kept {
@@ -164,12 +163,12 @@ impl Masks {
         }
     }
 
-    /// Whether something would be shown if the stream were quiet.
+    /// Whether [`Self::quiet`] would return output.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.held.is_empty() && self.open < MASKED_MIN
     }
 
-    /// The stream is quiet: what is held back, unless it is as long as a value.
+    /// Returns the held-back bytes of a quiet stream, unless they are as long as the shortest value.
     pub(crate) fn quiet(&mut self) -> Vec<u8> {
         let mut shown = Vec::new();
         if self.is_waiting() {
@@ -178,7 +177,7 @@ impl Masks {
         shown
     }
 
-    /// The stream has ended: what is held back. Another may follow.
+    /// Returns the held-back bytes at the end of a stream. Another stream may follow.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let mut shown = Vec::new();
         self.release(0, &mut shown);
