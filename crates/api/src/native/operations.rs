@@ -1,13 +1,13 @@
 //! The native API's operations in the OpenAPI document.
 #![expect(clippy::too_many_lines, reason = "each function is one list")]
 
-use shoal_protocol::build::RequestedBuild;
+mod templates;
+
 use shoal_protocol::native as wire;
 
-use super::{catalogue, files, images, observe, sandbox_events, sandboxes};
+use super::{files, images, observe, sandbox_events, sandboxes};
 use crate::openapi::operation::{
-    CREATE, Content, Dialect, Group, IMAGE, INSIDE, KEYS, Operation, RequestHeader, SANDBOX,
-    SNAPSHOT, TEMPLATE,
+    CREATE, Content, Dialect, Group, IMAGE, INSIDE, KEYS, Operation, SANDBOX, SNAPSHOT,
 };
 
 const fn group(name: &'static str) -> Group {
@@ -21,7 +21,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         of_insides(),
         super::sessions::operations(),
         of_observation(),
-        of_templates(),
+        templates::operations(),
         of_installation(),
     ];
     all.into_iter().flatten().collect()
@@ -201,152 +201,6 @@ fn of_observation() -> Vec<Operation> {
             .headers(&[super::sse::LAST_EVENT])
             .events::<wire::SandboxNotice>()
             .fails(&[403, 501]),
-    ]
-}
-
-const IF_MATCH: RequestHeader = RequestHeader(
-    "If-Match",
-    "Version that the edit is based on, as in `\"3\"`. Another version in force is answered with 409.",
-);
-
-fn of_templates() -> Vec<Operation> {
-    let native = group("Native: templates");
-    vec![
-        native
-            .op("GET", "/templates", "listNativeTemplates", "List templates")
-            .lists::<wire::Template>(&[]),
-        native
-            .op(
-                "POST",
-                "/templates",
-                "createTemplate",
-                "Create a template from an image of the machine",
-            )
-            .admin()
-            .body::<wire::NewTemplate>()
-            .answers::<wire::Template>(201)
-            .fails(TEMPLATE)
-            .fails(IMAGE),
-        native
-            .op(
-                "GET",
-                "/templates/{id}",
-                "getNativeTemplate",
-                "Show a template",
-            )
-            .answers::<wire::Template>(200)
-            .fails(TEMPLATE),
-        native
-            .op(
-                "DELETE",
-                "/templates/{id}",
-                "deleteNativeTemplate",
-                "Delete a template",
-            )
-            .admin()
-            .answers::<()>(200)
-            .fails(TEMPLATE),
-        native
-            .op(
-                "POST",
-                "/templates/{id}/build",
-                "buildTemplate",
-                "Build a template of the installation",
-            )
-            .about("Needs an admin key, unless `templates.build_on_demand` says otherwise.")
-            .body::<wire::BuildTemplate>()
-            .answers::<RequestedBuild>(201)
-            .fails(&[403, 404, 409, 507]),
-        native
-            .op(
-                "GET",
-                "/config/templates",
-                "getCatalogue",
-                "Show the template catalogue",
-            )
-            .answer(
-                200,
-                Content::Json(|generator| generator.subschema_for::<wire::Catalogue>()),
-                &["ETag"],
-            ),
-        native
-            .op(
-                "POST",
-                "/config/templates",
-                "replaceCatalogue",
-                "Replace the template catalogue",
-            )
-            .about("All entries or none. A bare list of entries is accepted too.")
-            .admin()
-            .headers(&[IF_MATCH])
-            .required_body::<wire::ReplaceCatalogue>()
-            .answer(
-                200,
-                Content::Json(|generator| generator.subschema_for::<wire::Catalogue>()),
-                &["ETag"],
-            )
-            .fails(&[409, 507]),
-        native
-            .op(
-                "GET",
-                "/config/templates/resolve",
-                "resolveTemplate",
-                "Explain what a template or image resolves to",
-            )
-            .query::<catalogue::ResolveQuery>()
-            .answers::<wire::ResolvedTemplate>(200)
-            .fails(CREATE),
-        native
-            .op(
-                "GET",
-                "/config/blueprint",
-                "getBlueprint",
-                "Show the blueprint of pods",
-            )
-            .about("Where sandboxes are pods of a cluster.")
-            .admin()
-            .answers::<wire::Blueprint>(200)
-            .fails(&[404]),
-        native
-            .op(
-                "POST",
-                "/config/blueprint",
-                "replaceBlueprint",
-                "Replace the blueprint of pods",
-            )
-            .about(
-                "Checked by rendering every entry of the catalogue with it. The YAML itself is accepted as the body, \
-                 too.",
-            )
-            .admin()
-            .required_body::<wire::ReplaceBlueprint>()
-            .answers::<wire::Blueprint>(200)
-            .fails(&[404, 409]),
-        native
-            .op("GET", "/pool", "listPools", "List pools")
-            .admin()
-            .lists::<wire::Pool>(&[]),
-        native
-            .op(
-                "GET",
-                "/pool/sandbox/{id}",
-                "listPoolMembers",
-                "List members of a pool, the next to be claimed first",
-            )
-            .admin()
-            .lists::<wire::PoolMember>(&[])
-            .fails(&[404]),
-        native
-            .op(
-                "DELETE",
-                "/pool/{id}",
-                "removePoolMembers",
-                "Remove a member, or all members of a pool",
-            )
-            .about("Removed members are replaced.")
-            .admin()
-            .answers::<wire::RemovedMembers>(200)
-            .fails(&[404]),
     ]
 }
 

@@ -1,0 +1,135 @@
+//! Templates.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Request to create a template from an image on the server's machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NewTemplate {
+    /// Name: 1 to 128 of a-z, 0-9, `_` and `-`.
+    pub name: String,
+    /// The image.
+    pub image: String,
+    /// CPU limit in thousandths of a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_milli: Option<u32>,
+    /// Memory in MiB.
+    #[serde(default, rename = "memoryMB", skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<u32>,
+    /// Writable disk space in MiB.
+    #[serde(
+        default,
+        rename = "diskSizeMB",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub disk_size_mb: Option<u32>,
+    /// Limit of processes and threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u32>,
+    /// OCI runtime; the server's default if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// Default contents of a pause or a snapshot: `filesystem`, or `memory` with the file system
+    /// (default).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_contents: Option<Vec<String>>,
+    /// Upper bound of CPU resizes, in thousandths of a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cpu_milli: Option<u32>,
+    /// User of commands; the image's if absent, else root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Working directory of commands; the image's if absent, else the user's home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// Environment of every process; overrides the image's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Whether other teams may use it.
+    #[serde(default)]
+    pub public: bool,
+    /// One-line description.
+    #[serde(default)]
+    pub description: String,
+}
+
+/// A template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Template {
+    /// Template id.
+    #[serde(rename = "templateID")]
+    pub id: String,
+    /// Names.
+    pub names: Vec<String>,
+    /// Tags of its builds, in order; empty for a template from an image.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// `ready`, or the status of its first build until a build succeeds: `waiting`, `building` or
+    /// `error`.
+    #[serde(default = "ready")]
+    pub state: String,
+    /// Error of the latest build, if it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Root image of its sandboxes; empty until a build succeeds.
+    pub image: String,
+    /// CPU limit in thousandths of a core.
+    pub cpu_milli: u32,
+    /// Memory in MiB.
+    #[serde(rename = "memoryMB")]
+    pub memory_mb: u32,
+    /// Writable disk space in MiB.
+    #[serde(rename = "diskSizeMB")]
+    pub disk_size_mb: u32,
+    /// Limit of processes and threads.
+    pub pids: u32,
+    /// OCI runtime, if set.
+    pub runtime: Option<String>,
+    /// Default contents of a pause or a snapshot.
+    #[serde(default)]
+    pub persistent_contents: Vec<String>,
+    /// Upper bound of CPU resizes, in thousandths of a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cpu_milli: Option<u32>,
+    /// User of commands.
+    pub user: String,
+    /// Working directory of commands, if set.
+    pub workdir: Option<String>,
+    /// Environment of every process.
+    pub env: BTreeMap<String, String>,
+    /// Whether other teams may use it.
+    pub public: bool,
+    /// Whether it belongs to the installation rather than to a team.
+    pub stock: bool,
+    /// One-line description.
+    pub description: String,
+    /// Creation time.
+    pub created_at: String,
+    /// Time of its current build.
+    pub updated_at: String,
+}
+
+/// State of a usable template.
+fn ready() -> String {
+    Template::READY.to_owned()
+}
+
+impl Template {
+    /// State of a usable template.
+    pub const READY: &str = "ready";
+}
+
+/// Request to build a template of the installation. The response is the
+/// [`RequestedBuild`](crate::build::RequestedBuild), already started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BuildTemplate {
+    /// Disables the cache. Effective for admin keys only.
+    #[serde(default)]
+    pub force: bool,
+}
