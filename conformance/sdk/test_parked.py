@@ -79,6 +79,19 @@ def test_commands_and_files_wake_a_sandbox_whose_answers_do_not_change(parking):
     sandbox.kill()
 
 
+def test_a_sandbox_asks_for_it_by_its_label(shared):
+    parking = Parking(shared)
+    silent, asks = parking.create(), parking.create(metadata={"shoal/parking": "1s"})
+    asks.commands.run("echo in memory > /dev/shm/note")
+    parking.wait(asks)
+    assert not parking.native(silent)["parked"]
+    assert asks.commands.run("cat /dev/shm/note").stdout == "in memory\n"
+    with pytest.raises(SandboxException, match="400.*shoal/parking.*must be `off`, or an idle time"):
+        parking.create(metadata={"shoal/parking": "soon"})
+    for sandbox in (silent, asks):
+        sandbox.kill()
+
+
 def test_what_needs_no_program_does_not_wake_it(parking):
     sandbox = parking.create()
     # What was never measured has no samples.

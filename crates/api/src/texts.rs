@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use shoal_core::sandbox::{PARKING_KEY, PARKING_OFF};
+use shoal_core::parking::ParkingLabel;
+use shoal_core::sandbox::PARKING_KEY;
 use shoal_core::template::RuntimeName;
 
 use crate::error::ApiError;
@@ -44,9 +45,12 @@ pub(crate) fn check_env(name: &str, env: &BTreeMap<String, String>) -> Result<()
 /// Refuses labels that Shoal reads and cannot understand, and labels above the limit.
 pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), ApiError> {
     check("metadata", metadata)?;
-    match metadata.get(PARKING_KEY) {
-        Some(text) if text != PARKING_OFF => Err(ApiError::invalid(format_args!(
-            "`metadata.{PARKING_KEY}`: only `{PARKING_OFF}` is possible"
+    let parking = metadata
+        .get(PARKING_KEY)
+        .map(|text| text.parse::<ParkingLabel>());
+    match parking {
+        Some(Err(error)) => Err(ApiError::invalid(format_args!(
+            "`metadata.{PARKING_KEY}`: {error}"
         ))),
         _ => Ok(()),
     }

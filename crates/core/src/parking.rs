@@ -3,14 +3,21 @@
 //! [`Activity`] is what is known of one sandbox: its requests and its processor time. [`ParkingRules::judge`]
 //! decides. What only the daemon inside knows is judged last, by [`Inside::is_idle`].
 
+mod settings;
+
 use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::id::ExecutionId;
 use crate::resources::{Mib, MilliCpu};
 
-/// How often sandboxes are looked at: at least this often, and at most.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+pub use self::settings::{InvalidParkingLabel, ParkingLabel, ParkingSettings};
+
+/// The shortest time between two looks at the sandboxes.
+const SHORTEST_LOOK: Duration = Duration::from_millis(250);
+
+/// The longest time between two looks at the sandboxes.
+pub const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
 /// A reading of processor time this many looks after the last one says nothing of the moments between.
 const STALE_LOOKS: u32 = 4;
@@ -27,7 +34,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// The most doublings of the idle time.
 const MOST_DOUBLINGS: u32 = 16;
 
-/// The settings of parking.
+/// The rules by which one sandbox is parked: see [`ParkingSettings::rules`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParkingRules {
     /// The time for which a sandbox must be idle.
@@ -88,10 +95,10 @@ impl Inside {
 }
 
 impl ParkingRules {
-    /// How often sandboxes are looked at.
+    /// How often the sandbox is looked at.
     #[must_use]
     pub fn look_every(&self) -> Duration {
-        (self.after / 2).clamp(LOOKS.0, LOOKS.1)
+        (self.after / 2).clamp(SHORTEST_LOOK, LONGEST_LOOK)
     }
 
     /// The idle time of a sandbox whose last `short` parks were short.

@@ -22,8 +22,7 @@ use crate::state::State;
 use crate::template::RuntimeName;
 
 pub use self::reserved::{
-    DEFAULT_PORT, InvalidSandboxName, NAME_KEY, PARKING_KEY, PARKING_OFF, RESERVED_PREFIX,
-    SandboxName,
+    DEFAULT_PORT, InvalidSandboxName, NAME_KEY, PARKING_KEY, RESERVED_PREFIX, SandboxName,
 };
 
 /// What happens at the deadline.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use shoal_core::driver::ExportKey;
 use shoal_core::image::ImageName;
 use shoal_core::limits::PerSandbox;
-use shoal_core::parking::ParkingRules;
+use shoal_core::parking::ParkingSettings;
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::template::{RuntimeName, TemplateKey};
 
@@ -152,7 +152,7 @@ pub struct EngineConfig {
     /// How often the use of each sandbox is sampled.
     pub sample_every: Duration,
     /// When idle sandboxes are parked; `None` for never.
-    pub parking: Option<ParkingRules>,
+    pub parking: Option<ParkingSettings>,
 }
 
 impl EngineConfig {

@@ -44,7 +44,7 @@ use std::time::Duration;
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::clock::Clock;
 use shoal_core::id::SandboxId;
-use shoal_core::parking::ParkingRules;
+use shoal_core::parking::ParkingSettings;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{State, StateKind};
 use shoal_core::store::SandboxStore;
@@ -111,7 +111,7 @@ pub(crate) struct Sandboxes {
     reservations: SharedReservations,
     names: Names,
     deadlines: Deadlines,
-    parking: Option<ParkingRules>,
+    parking: Option<ParkingSettings>,
     parks: Arc<Semaphore>,
 }
 

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use shoal_core::auth::TeamSlug;
-use shoal_core::parking::ParkingRules;
+use shoal_core::parking::ParkingSettings;
 use shoal_core::resources::Mib;
 use shoal_node::DiskConfig;
 
@@ -114,7 +114,7 @@ pub(crate) struct Config {
     pub(crate) mcp: McpSettings,
     pub(crate) network: NetworkSettings,
     /// None to park no sandbox.
-    pub(crate) parking: Option<ParkingRules>,
+    pub(crate) parking: Option<ParkingSettings>,
     pub(crate) disk: DiskConfig,
     pub(crate) export_key: Option<PathBuf>,
     /// None to write no audit log.

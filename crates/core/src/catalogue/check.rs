@@ -6,7 +6,9 @@ use super::entry::{Entry, EntryResources};
 use super::pool::{Pool, SIZE_MAX};
 use super::resolve::fill;
 use crate::image::ImageName;
+use crate::parking::ParkingLabel;
 use crate::resources::Resources;
+use crate::sandbox::PARKING_KEY;
 
 /// The longest description, in characters.
 const DESCRIPTION_MAX: usize = 1024;
@@ -107,6 +109,10 @@ fn texts(say: &mut impl FnMut(&str, &str), entry: &Entry) {
         if bytes > TEXT_MAX {
             say(field, &format!("has more than {TEXT_MAX} bytes"));
         }
+    }
+    let parking = entry.metadata.get(PARKING_KEY);
+    if let Some(Err(error)) = parking.map(|text| text.parse::<ParkingLabel>()) {
+        say(&format!("metadata.{PARKING_KEY}"), &error.to_string());
     }
     if let Some(name) = unsettable(&entry.env) {
         say(&format!("env.{name}"), "cannot be set");

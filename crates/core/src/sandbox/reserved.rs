@@ -12,11 +12,8 @@ pub const RESERVED_PREFIX: &str = "shoal/";
 /// The label with a sandbox's name, unique in its team.
 pub const NAME_KEY: &str = "shoal/name";
 
-/// The label with which a sandbox is not parked, if its value is [`PARKING_OFF`].
+/// The label that says whether a sandbox is parked, and when: a [`ParkingLabel`](crate::parking::ParkingLabel).
 pub const PARKING_KEY: &str = "shoal/parking";
-
-/// The only value of [`PARKING_KEY`].
-pub const PARKING_OFF: &str = "off";
 
 /// The default port.
 pub const DEFAULT_PORT: u16 = crate::catalogue::PORT;

@@ -1,13 +1,14 @@
 //! Parks idle sandboxes: they are saved with their memory and ended, until they are needed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::driver::{DriverError, RuntimeInfo};
-use shoal_core::parking::{CpuReading, Facts, ParkingRules};
+use shoal_core::parking::{CpuReading, Facts, LONGEST_LOOK, ParkingRules, ParkingSettings};
 use shoal_core::resources::Usage;
-use shoal_core::sandbox::{PARKING_KEY, PARKING_OFF, Purpose, SandboxRecord};
+use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::state::StateKind;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -18,46 +19,52 @@ use super::command::Command;
 /// How many sandboxes are parked at once: each writes its memory to the disk.
 pub(super) const AT_ONCE: usize = 2;
 
-/// Whether a sandbox may be parked at all. Members of pools and builds are not: they are not a user's.
+/// Whether a sandbox may be parked in its present state. Members of pools and builds are not: they are not a user's.
 pub(super) fn may_park(record: &SandboxRecord) -> bool {
     let settled = record.aim.is_none() && !record.resizing && record.tokens.next.is_none();
-    let asked = record.spec.metadata.get(PARKING_KEY).map(String::as_str) != Some(PARKING_OFF);
     let is_users = record.spec.purpose == Purpose::Use;
-    record.state.kind() == StateKind::Running && is_users && settled && asked
+    record.state.kind() == StateKind::Running && is_users && settled
 }
 
 impl Sandboxes {
     /// Looks for idle sandboxes and parks them. Never ends.
     pub(crate) async fn park_for_ever(self: &Arc<Self>) {
-        let Some(rules) = self.parking else {
+        let Some(settings) = self.parking else {
             return std::future::pending().await;
         };
         loop {
-            let next = self.parts.clock.now() + rules.look_every();
+            let now = self.parts.clock.now();
+            let mut look_every = LONGEST_LOOK;
             if !self.parts.work.is_stopping() {
-                self.park_idle(&rules).await;
+                look_every = self.park_idle(&settings).await;
             }
-            self.parts.clock.sleep_until(next).await;
+            self.parts.clock.sleep_until(now + look_every).await;
         }
     }
 
-    /// Begins to park the sandboxes that have been idle for longest. Others wait for the next look.
-    async fn park_idle(self: &Arc<Self>, rules: &ParkingRules) {
+    /// Begins to park the sandboxes that have been idle for longest. Others wait for the next look. Returns
+    /// the time until that.
+    async fn park_idle(self: &Arc<Self>, settings: &ParkingSettings) -> Duration {
         let mut idle = Vec::new();
+        let mut look_every = LONGEST_LOOK;
         for record in self.registry.records() {
-            if may_park(&record)
-                && let Some(since) = self.idle_since(rules, &record).await
-            {
+            let rules = settings.rules(&record.spec);
+            let Some(rules) = rules.filter(|_| may_park(&record)) else {
+                continue;
+            };
+            look_every = look_every.min(rules.look_every());
+            if let Some(since) = self.idle_since(&rules, &record).await {
                 idle.push((since, record));
             }
         }
         idle.sort_by_key(|(since, _)| *since);
         for (since, record) in idle {
             let Ok(permit) = self.parks.clone().try_acquire_owned() else {
-                return;
+                break;
             };
             self.begin_park(since, record, permit);
         }
+        look_every
     }
 
     fn begin_park(
@@ -167,17 +174,14 @@ mod tests {
     use crate::test_util;
 
     #[test]
-    fn only_running_sandboxes_of_users_are_parked_unless_they_ask_not_to() {
+    fn only_settled_running_sandboxes_of_users_are_parked() {
         let record = test_util::record("ia");
         assert!(may_park(&record));
         let mut builds = record.clone();
         builds.spec.purpose = Purpose::Build(BuildId::from_entropy([1; 16]));
-        let mut stays = record.clone();
-        let off = (PARKING_KEY.to_owned(), PARKING_OFF.to_owned());
-        stays.spec.metadata.extend([off]);
         let mut grows = record.clone();
         grows.aim = Some(record.spec.resources);
-        for kept in [builds, stays, grows] {
+        for kept in [builds, grows] {
             assert!(!may_park(&kept), "{kept:?}");
         }
     }

@@ -1,7 +1,9 @@
 //! Idle sandboxes are parked, and nobody notices.
 
+mod labels;
+
 use shoal_core::driver::{Checkpointer, Start, StartKind};
-use shoal_core::parking::ParkingRules;
+use shoal_core::parking::ParkingSettings;
 use shoal_core::ports::inside::SandboxCommand;
 use shoal_core::resources::{Mib, MilliCpu, Usage};
 use shoal_core::routes::NotResumed;
@@ -23,8 +25,8 @@ fn seconds(n: u64) -> Duration {
 }
 
 fn parks(config: &mut EngineConfig) {
-    config.parking = Some(ParkingRules {
-        after: seconds(AFTER),
+    config.parking = Some(ParkingSettings {
+        after: Some(seconds(AFTER)),
         backoff: 1,
         disk_room: Mib(1),
     });

@@ -1,19 +1,36 @@
 //! When idle sandboxes are parked.
 
-use shoal_core::parking::ParkingRules;
+use std::time::Duration;
+
+use shoal_core::parking::ParkingSettings;
 use shoal_core::resources::Mib;
 
 use super::read::Reader;
 use super::units::{duration, parse_size};
 
+/// The values of `parking.after`.
+enum Allowed {
+    /// No sandbox is parked.
+    No,
+    /// Only sandboxes with a label are parked.
+    Asked,
+    /// The idle time of sandboxes without a label.
+    After(Duration),
+}
+
 /// Reads the settings `parking.*`; the inner value is none when parking is off.
-pub(super) fn read(reader: &mut Reader<'_>) -> Option<Option<ParkingRules>> {
-    let after = reader.with("parking.after", "a time like 90s or 10m, or off", |text| {
-        if text == "off" {
-            return Some(None);
-        }
-        duration(text).filter(|time| !time.is_zero()).map(Some)
-    });
+pub(super) fn read(reader: &mut Reader<'_>) -> Option<Option<ParkingSettings>> {
+    let after = reader.with(
+        "parking.after",
+        "a time like 90s or 10m, asked or off",
+        |text| match text {
+            "off" => Some(Allowed::No),
+            "asked" => Some(Allowed::Asked),
+            text => duration(text)
+                .filter(|time| !time.is_zero())
+                .map(Allowed::After),
+        },
+    );
     let backoff = reader.with("parking.backoff", "a number from 1 to 1000", |text| {
         text.parse().ok().filter(|times| (1..=1000).contains(times))
     });
@@ -21,7 +38,12 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Option<ParkingRules>> {
         parse_size(text).or((text == "0").then_some(Mib(0)))
     });
     let (after, backoff, disk_room) = (after?, backoff?, disk_room?);
-    Some(after.map(|after| ParkingRules {
+    let after = match after {
+        Allowed::No => return Some(None),
+        Allowed::Asked => None,
+        Allowed::After(after) => Some(after),
+    };
+    Some(Some(ParkingSettings {
         after,
         backoff,
         disk_room,

@@ -51,7 +51,7 @@ settings! {
     "limits.uploads" = "", "maximum size of all uploads for builds; default: a quarter of the file system of the data directory";
     "limits.logs_per_team" = "256MiB", "maximum size of a team's sandbox logs together";
     "limits.keep_ended" = "7d", "how long the log of an ended sandbox is kept";
-    "parking.after" = "off", "idle time after which a gVisor sandbox is parked: saved with its memory and ended until it is needed; or off";
+    "parking.after" = "asked", "idle time after which a gVisor sandbox is parked: saved with its memory and ended until it is needed; asked: only sandboxes with the label shoal/parking; or off";
     "parking.backoff" = "32", "how many times longer that is, at most, for a sandbox that is woken soon after it was parked";
     "parking.disk_room" = "1GiB", "free space that parking leaves on the sandboxes' disk";
     "rate.calls" = "0", "maximum calls of a team to one route in rate.per; 0 for no limit";
