@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 from e2b import CommandExitException, Sandbox
-from e2b.exceptions import SandboxException
+from e2b.exceptions import RateLimitException, SandboxException
 
 from ..hostile.machine import Call
 from ..installation import Installation, wait_until
@@ -172,6 +172,29 @@ def test_a_full_disk_parks_nobody_and_loses_nothing(another):
     parking.wait(parked, awake)
     for sandbox in (parked, awake):
         assert sandbox.commands.run("cat /dev/shm/note").stdout == "in memory\n"
+        sandbox.kill()
+
+
+def test_idle_sandboxes_make_room_in_memory_and_then_creates_are_refused(another):
+    parking = Parking(another("short", ["disk.size=2GiB", "runtime.allowed=any"]))
+    patient, stays = parking.create(metadata={"shoal/parking": "30m"}), parking.create()
+    patient.commands.run("echo in memory > /dev/shm/note")
+    paused = parking.create()
+    paused.pause()
+    parking.server.stop()
+    # More than any machine has: it is always short.
+    parking.server.settings.append("limits.free_memory=900TiB")
+    parking.server.start()
+    parking.wait(patient)
+    assert not parking.native(stays)["parked"]
+    with pytest.raises(RateLimitException, match="short of memory.*pause or kill"):
+        parking.create()
+    with pytest.raises(RateLimitException, match="short of memory"):
+        Sandbox.connect(paused.sandbox_id, **parking.server.options())
+    assert paused.get_info().state == "paused"
+    # For its users it runs, so it is not refused.
+    assert patient.commands.run("cat /dev/shm/note").stdout == "in memory\n"
+    for sandbox in (patient, stays, paused):
         sandbox.kill()
 
 

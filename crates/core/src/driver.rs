@@ -30,6 +30,7 @@ use crate::auth::Token;
 use crate::id::{ExecutionId, SandboxId, SnapshotId, TeamId};
 use crate::image::ImageName;
 use crate::limits::{Granted, Machine};
+use crate::memory::MachineMemory;
 use crate::network::Egress;
 use crate::resources::{Mib, MilliCpu, Usage};
 use crate::snapshot::Saved;
@@ -258,6 +259,14 @@ pub trait Driver: Send + Sync {
     /// # Errors
     /// [`DriverError::NotFound`] when it does not run here.
     fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>>;
+
+    /// The memory of the node; `None` if it is not known.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn memory(&self) -> BoxFuture<'_, Result<Option<MachineMemory>, DriverError>> {
+        Box::pin(async { Ok(None) })
+    }
 
     /// All sandboxes, complete or not. From then on the driver watches those that run.
     ///

@@ -16,6 +16,7 @@ pub mod id;
 pub mod image;
 pub mod limits;
 mod log_level;
+pub mod memory;
 pub mod network;
 pub mod parking;
 pub mod pool;

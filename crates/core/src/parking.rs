@@ -28,6 +28,9 @@ const SPARE_CPU: MilliCpu = MilliCpu(20);
 /// A sandbox that ends sooner than this is not worth saving.
 const ENDS_SOON: Duration = Duration::from_secs(10);
 
+/// The longest idle time while the machine is short of memory.
+const HURRIED: Duration = Duration::from_secs(5);
+
 /// The least time until the next attempt after a failed one.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
 
@@ -99,6 +102,16 @@ impl ParkingRules {
     #[must_use]
     pub fn look_every(&self) -> Duration {
         (self.after / 2).clamp(SHORTEST_LOOK, LONGEST_LOOK)
+    }
+
+    /// The rules while the machine is short of memory.
+    #[must_use]
+    pub fn hurried(&self) -> Self {
+        Self {
+            after: self.after.min(HURRIED),
+            backoff: 1,
+            ..*self
+        }
     }
 
     /// The idle time of a sandbox whose last `short` parks were short.

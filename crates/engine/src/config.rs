@@ -6,6 +6,7 @@ use std::time::Duration;
 use shoal_core::driver::ExportKey;
 use shoal_core::image::ImageName;
 use shoal_core::limits::PerSandbox;
+use shoal_core::memory::FreeMemory;
 use shoal_core::parking::ParkingSettings;
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::template::{RuntimeName, TemplateKey};
@@ -40,6 +41,8 @@ pub struct Limits {
     pub snapshots_per_team: u32,
     /// What one sandbox may have.
     pub per_sandbox: PerSandbox,
+    /// How much of the machine's memory creates and resumes leave free.
+    pub free_memory: FreeMemory,
     /// How many forks one request makes; some for each processor when nothing is said.
     pub forks: Option<usize>,
 }
@@ -67,6 +70,7 @@ impl Default for Limits {
             disk_per_team: None,
             snapshots_per_team: 1000,
             per_sandbox: PerSandbox::default(),
+            free_memory: FreeMemory::default(),
             forks: None,
         }
     }

@@ -12,6 +12,7 @@ use shoal_core::driver::{
     Start,
 };
 use shoal_core::id::{SandboxId, SnapshotId, TeamId};
+use shoal_core::memory::MachineMemory;
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::template::RuntimeName;
@@ -70,6 +71,14 @@ impl Drivers {
     /// The runtimes of all drivers, and the resources that they share.
     pub(crate) fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    /// The memory of the machine, on which all of them run.
+    pub(crate) async fn memory(&self) -> Result<Option<MachineMemory>, DriverError> {
+        match self.all.first() {
+            Some(driver) => driver.memory().await,
+            None => Ok(None),
+        }
     }
 
     /// Every driver.

@@ -15,6 +15,7 @@ mod launch;
 mod list;
 mod mailbox;
 mod member_command;
+mod memory;
 mod names;
 mod open;
 mod parking;

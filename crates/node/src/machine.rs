@@ -1,10 +1,11 @@
 //! The properties of a machine that saved memory depends on.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::sync::OnceLock;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
+use shoal_core::memory::MachineMemory;
 use shoal_core::resources::{Mib, MilliCpu};
 
 /// A machine, as programs that run on it may have seen it.
@@ -67,17 +68,43 @@ fn count_cpu() -> MilliCpu {
 /// The machine's memory.
 pub fn memory() -> Mib {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text.lines().find_map(|line| {
-        let rest = line.strip_prefix("MemTotal:")?;
-        rest.trim()
-            .trim_end_matches("kB")
-            .trim()
-            .parse::<u64>()
-            .ok()
-    });
     // An unknown size refuses nothing.
-    let mib = kib.map_or(u64::from(u32::MAX), |kib| kib >> 10);
-    Mib(u32::try_from(mib).unwrap_or(u32::MAX))
+    meminfo(&text, "MemTotal").unwrap_or(Mib(u32::MAX))
+}
+
+/// The machine's memory and what is left of it. `None` if the kernel does not tell.
+///
+/// # Errors
+/// When `/proc/meminfo` cannot be read.
+pub fn memory_use() -> io::Result<Option<MachineMemory>> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    // Kernels without pressure stall information have no such file.
+    let pressure = fs::read_to_string("/proc/pressure/memory").unwrap_or_default();
+    let found = meminfo(&text, "MemTotal").zip(meminfo(&text, "MemAvailable"));
+    Ok(found.map(|(total, available)| MachineMemory {
+        total,
+        available,
+        stalled: stalled(&pressure),
+    }))
+}
+
+/// A value of `/proc/meminfo`.
+fn meminfo(text: &str, name: &str) -> Option<Mib> {
+    let kib = text.lines().find_map(|line| {
+        let rest = line.strip_prefix(name)?.strip_prefix(':')?;
+        let number = rest.trim().trim_end_matches("kB").trim();
+        number.parse::<u64>().ok()
+    });
+    kib.map(|kib| Mib(u32::try_from(kib >> 10).unwrap_or(u32::MAX)))
+}
+
+/// The share of the last ten seconds in which all programs waited, of a file in `/proc/pressure`.
+fn stalled(text: &str) -> Option<f32> {
+    let full = text.lines().find_map(|line| line.strip_prefix("full "))?;
+    let share = full
+        .split(' ')
+        .find_map(|word| word.strip_prefix("avg10="))?;
+    share.parse().ok()
 }
 
 fn features(cpuinfo: &str) -> BTreeSet<String> {
@@ -100,6 +127,20 @@ mod tests {
             architecture: "x86_64".to_owned(),
             features: super::features(&format!("processor : 0\nflags\t\t: {features}\n")),
         }
+    }
+
+    #[test]
+    fn the_memory_and_the_pressure_are_read() {
+        let text = "MemTotal:       4096000 kB\nMemFree: 1024 kB\nMemAvailable:   2048000 kB\n";
+        assert_eq!(meminfo(text, "MemTotal"), Some(Mib(4000)));
+        assert_eq!(meminfo(text, "MemAvailable"), Some(Mib(2000)));
+        assert_eq!(meminfo(text, "Mem"), None);
+        let text =
+            "some avg10=1.50 avg60=0.52 avg300=0.34 total=16\nfull avg10=0.25 avg60=0.05 total=4\n";
+        assert_eq!(stalled(text), Some(0.25));
+        assert_eq!(stalled(""), None);
+        let found = memory_use().unwrap().unwrap();
+        assert!(found.available <= found.total && found.total == memory());
     }
 
     #[test]

@@ -259,6 +259,7 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
             disk_per_team: config.limits.disk_per_team,
             snapshots_per_team: config.limits.snapshots_per_team,
             per_sandbox: config.limits.per_sandbox,
+            free_memory: config.limits.free_memory,
             forks: config.limits.forks,
         },
         defaults: config.templates.defaults.clone(),

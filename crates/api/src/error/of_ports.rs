@@ -213,9 +213,10 @@ impl From<QuotaExceeded> for ApiError {
     fn from(full: QuotaExceeded) -> Self {
         let message = full.to_string();
         match full {
-            QuotaExceeded::Team(_) | QuotaExceeded::Cpu { .. } | QuotaExceeded::Memory { .. } => {
-                Self::new(StatusCode::TOO_MANY_REQUESTS, message)
-            }
+            QuotaExceeded::Team(_)
+            | QuotaExceeded::Cpu { .. }
+            | QuotaExceeded::Memory { .. }
+            | QuotaExceeded::Machine { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
             QuotaExceeded::Key(_) => Self::new(StatusCode::FORBIDDEN, message),
             QuotaExceeded::Installation(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
                 .with_code("sandbox_capacity_unavailable"),

@@ -315,6 +315,10 @@ fn a_mistake_names_the_entry_and_the_field() {
         ),
         (with("env", json!({"A=B": "1"})), "`env.A=B`: cannot be set"),
         (
+            with("metadata", json!({"shoal/parking": "soon"})),
+            "`metadata.shoal/parking`: must be `off`, or an idle time",
+        ),
+        (
             with("workdir", json!("app")),
             "`workdir`: must be an absolute path",
         ),

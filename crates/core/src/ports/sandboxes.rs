@@ -107,6 +107,17 @@ pub enum QuotaExceeded {
         /// How much the team may have.
         limit: Mib,
     },
+    /// The memory that the machine has left.
+    #[error(
+        "the server is short of memory: {available} are left, and {free} stay free (`limits.free_memory`). Try again \
+         later, or pause or kill sandboxes that you do not need"
+    )]
+    Machine {
+        /// How much is left.
+        available: Mib,
+        /// How much stays free.
+        free: Mib,
+    },
     /// The quota of the API key.
     #[error(transparent)]
     Key(OverQuota),

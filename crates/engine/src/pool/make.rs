@@ -173,6 +173,8 @@ impl Pools {
     ) -> Result<Arc<SandboxRecord>, MemberError> {
         let sandboxes = &self.parts.sandboxes;
         let quota = sandboxes.reserve_member().map_err(CreateError::from)?;
+        // Members are not worth the memory of sandboxes in use.
+        sandboxes.has_room().await.map_err(CreateError::from)?;
         let owner = owner_of_members();
         let record = sandboxes
             .launch_as(id.clone(), owner, spec, None, (quota, None))

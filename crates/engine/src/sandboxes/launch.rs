@@ -36,6 +36,7 @@ impl Sandboxes {
         idempotency: Option<IdempotencyKey>,
     ) -> Result<Created, CreateError> {
         let quota = self.reserve_new(principal.team, Load::of(&spec.resources))?;
+        self.make_room().await?;
         let name = self.reserve_name(principal.team, &spec)?;
         let id = SandboxId::from_entropy(random::bytes()?);
         let launched = self.launch_as(id, principal.team, spec, idempotency, (quota, name));

@@ -16,6 +16,9 @@ use super::Sandboxes;
 use super::activity::SharedActivity;
 use super::command::Command;
 
+/// A sandbox, and since when it has been idle.
+type Idle = (Timestamp, Arc<SandboxRecord>);
+
 /// How many sandboxes are parked at once: each writes its memory to the disk.
 pub(super) const AT_ONCE: usize = 2;
 
@@ -45,6 +48,38 @@ impl Sandboxes {
     /// Begins to park the sandboxes that have been idle for longest. Others wait for the next look. Returns
     /// the time until that.
     async fn park_idle(self: &Arc<Self>, settings: &ParkingSettings) -> Duration {
+        let hurried = self.is_short_of_memory().await;
+        let (idle, look_every) = self.idle(settings, hurried).await;
+        for (since, record) in idle {
+            let Ok(permit) = self.parks.clone().try_acquire_owned() else {
+                break;
+            };
+            self.begin_park(since, record, permit);
+        }
+        look_every
+    }
+
+    /// Parks the sandbox that has been idle for longest, although its time has not come. False if there is none.
+    pub(super) async fn park_idlest(self: &Arc<Self>) -> bool {
+        let Some(settings) = self.parking else {
+            return false;
+        };
+        let (idle, _) = self.idle(&settings, true).await;
+        for (since, record) in idle {
+            let park = |reply| Command::Park(since, reply);
+            // Its task logs a failure. It may have been used since it was looked at.
+            let _ = self.call(&record.id, park).await;
+            let now = self.record(&record.id);
+            if now.is_none_or(|now| now.state.kind() == StateKind::Parked) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The sandboxes that may be parked now, those that have been idle for longest first, and the time until the next
+    /// look. `hurried` while the machine is short of memory.
+    async fn idle(&self, settings: &ParkingSettings, hurried: bool) -> (Vec<Idle>, Duration) {
         let mut idle = Vec::new();
         let mut look_every = LONGEST_LOOK;
         for record in self.registry.records() {
@@ -53,18 +88,13 @@ impl Sandboxes {
                 continue;
             };
             look_every = look_every.min(rules.look_every());
+            let rules = if hurried { rules.hurried() } else { rules };
             if let Some(since) = self.idle_since(&rules, &record).await {
                 idle.push((since, record));
             }
         }
         idle.sort_by_key(|(since, _)| *since);
-        for (since, record) in idle {
-            let Ok(permit) = self.parks.clone().try_acquire_owned() else {
-                break;
-            };
-            self.begin_park(since, record, permit);
-        }
-        look_every
+        (idle, look_every)
     }
 
     fn begin_park(

@@ -112,13 +112,14 @@ impl Sandboxes {
                 asked: wanted.cpu.to_string(),
                 left: MilliCpu(left.0.saturating_add(counted.cpu.0)).to_string(),
             },
-            QuotaExceeded::Team(_) | QuotaExceeded::Key(_) | QuotaExceeded::Installation(_) => {
-                Infeasible::Team {
-                    what: "sandboxes",
-                    asked: "more".to_owned(),
-                    left: "none".to_owned(),
-                }
-            }
+            QuotaExceeded::Team(_)
+            | QuotaExceeded::Key(_)
+            | QuotaExceeded::Machine { .. }
+            | QuotaExceeded::Installation(_) => Infeasible::Team {
+                what: "sandboxes",
+                asked: "more".to_owned(),
+                left: "none".to_owned(),
+            },
         })
     }
 }

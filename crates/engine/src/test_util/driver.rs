@@ -41,6 +41,8 @@ struct FakeState {
     reads: AtomicUsize,
     /// The free bytes of its disk.
     room: Mutex<Option<u64>>,
+    /// The memory of its machine, and what each live sandbox uses of it.
+    memory: Mutex<Option<(Mib, Mib)>>,
     starts: Gate,
     saves: Gate,
     resizes: Gate,
@@ -130,6 +132,7 @@ impl FakeDriver {
             refuses: Mutex::default(),
             reads: AtomicUsize::new(0),
             room: Mutex::default(),
+            memory: Mutex::default(),
             starts: Gate::default(),
             saves: Gate::default(),
             resizes: Gate::default(),
@@ -201,6 +204,11 @@ impl FakeDriver {
     #[must_use]
     pub fn reads(&self) -> usize {
         self.state.reads.load(Ordering::Relaxed)
+    }
+
+    /// Sets the memory of its machine, and what each live sandbox uses of it.
+    pub fn set_memory(&self, total: Mib, each: Mib) {
+        *self.state.memory.lock() = Some((total, each));
     }
 
     /// Sets the free bytes of its disk.

@@ -1,6 +1,7 @@
 //! Idle sandboxes are parked, and nobody notices.
 
 mod labels;
+mod memory;
 
 use shoal_core::driver::{Checkpointer, Start, StartKind};
 use shoal_core::parking::ParkingSettings;

@@ -10,10 +10,11 @@ use shoal_core::driver::{
 };
 use shoal_core::id::{SandboxId, SnapshotId, TeamId};
 use shoal_core::limits::Granted;
+use shoal_core::memory::MachineMemory;
 use shoal_core::network::Egress;
 use shoal_core::resources::Usage;
 use shoal_core::snapshot::{Contents, Saved};
-use shoal_node::blocking;
+use shoal_node::{blocking, machine};
 
 use super::{OciDriver, carry, create, destroy, failed, idle, inventory, paused, resize, save};
 
@@ -42,6 +43,13 @@ impl Driver for OciDriver {
                 })
             };
             blocking(read).await.map_err(failed("read counters"))
+        })
+    }
+
+    fn memory(&self) -> BoxFuture<'_, Result<Option<MachineMemory>, DriverError>> {
+        Box::pin(async {
+            let read = blocking(machine::memory_use).await;
+            read.map_err(failed("read the machine's memory"))
         })
     }
 

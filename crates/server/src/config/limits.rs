@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use shoal_core::limits::PerSandbox;
+use shoal_core::memory::FreeMemory;
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_engine::Endless;
 
@@ -27,6 +28,7 @@ pub(crate) struct LimitsConfig {
     pub(crate) disk_per_team: Option<Mib>,
     pub(crate) snapshots_per_team: u32,
     pub(crate) per_sandbox: PerSandbox,
+    pub(crate) free_memory: FreeMemory,
     pub(crate) forks: Option<usize>,
     pub(crate) uploads_per_team: Option<Mib>,
     pub(crate) uploads: Option<Mib>,
@@ -57,6 +59,9 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<LimitsConfig> {
     let disk_per_team = reader.optional("limits.disk_per_team", SIZE, parse_size);
     let snapshots_per_team = reader.parse("limits.snapshots_per_team", "a number");
     let per_sandbox = read_per_sandbox(reader);
+    let free_memory = reader.optional("limits.free_memory", "a size like 512MiB, or off", |text| {
+        parse_size(text).or((text == "off").then_some(Mib(0)))
+    });
     let forks = reader.optional("limits.forks", NUMBER, positive);
     let uploads_per_team = reader.optional("limits.uploads_per_team", SIZE, parse_size);
     let uploads = reader.optional("limits.uploads", SIZE, parse_size);
@@ -73,6 +78,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<LimitsConfig> {
         disk_per_team: disk_per_team?,
         snapshots_per_team: snapshots_per_team?,
         per_sandbox: per_sandbox?,
+        free_memory: FreeMemory(free_memory?),
         forks: forks?,
         uploads_per_team: uploads_per_team?,
         uploads: uploads?,

@@ -46,6 +46,7 @@ settings! {
     "limits.cpu_per_sandbox" = "", "maximum processors of a sandbox; default: all of the machine";
     "limits.memory_per_sandbox" = "", "maximum memory of a sandbox; default: the machine's, minus a reserve for the server";
     "limits.disk_per_sandbox" = "", "maximum disk of a sandbox; default: 10GiB, or a quarter of a smaller disk";
+    "limits.free_memory" = "", "memory of the machine that creates and resumes leave free, or off; default: 4 %, at most 1GiB";
     "limits.forks" = "", "maximum number of forks in one request, up to 100; default: 16 for each processor";
     "limits.uploads_per_team" = "", "maximum size of a team's uploads for builds; default: 16GiB, or half of limits.uploads";
     "limits.uploads" = "", "maximum size of all uploads for builds; default: a quarter of the file system of the data directory";

@@ -156,6 +156,10 @@ impl Sandbox {
     /// next use tries again.
     pub(super) async fn awake(&mut self) -> Result<(), SandboxError> {
         if self.record.state.kind() == StateKind::Parked {
+            // Its users see it running, so it is not refused.
+            if let Err(short) = self.sandboxes.make_room().await {
+                tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&short), "a parked sandbox wakes nevertheless");
+            }
             let began = Instant::now();
             let parked_at = self.record.since;
             let state = self.record.state.on(&Input::Wake)?;

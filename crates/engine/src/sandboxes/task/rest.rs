@@ -110,6 +110,7 @@ impl Sandbox {
         let state = self.record.state.on(&Input::Resume)?;
         let load = Load::kept(&self.record);
         let quota = self.sandboxes.reserve_new(self.record.team, load)?;
+        self.sandboxes.make_room().await?;
         let next = SandboxRecord {
             execution: ExecutionId::from_entropy(random::bytes()?),
             ..self

@@ -13,8 +13,9 @@ use shoal_core::driver::{
 };
 use shoal_core::id::{SandboxId, SnapshotId, TeamId};
 use shoal_core::limits::Granted;
+use shoal_core::memory::MachineMemory;
 use shoal_core::network::Egress;
-use shoal_core::resources::Usage;
+use shoal_core::resources::{Mib, Usage};
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::template::RuntimeName;
 
@@ -80,6 +81,18 @@ impl Driver for FakeDriver {
         self.state.reads.fetch_add(1, Ordering::Relaxed);
         let usage = self.of_live(id, |sandbox| sandbox.usage);
         Box::pin(async move { usage })
+    }
+
+    fn memory(&self) -> BoxFuture<'_, Result<Option<MachineMemory>, DriverError>> {
+        let sandboxes = self.state.sandboxes.lock();
+        let alive = sandboxes.values().filter(|sandbox| sandbox.alive).count();
+        let alive = u32::try_from(alive).unwrap_or(u32::MAX);
+        let memory = self.state.memory.lock().map(|(total, each)| MachineMemory {
+            total,
+            available: Mib(total.0.saturating_sub(alive.saturating_mul(each.0))),
+            stalled: None,
+        });
+        Box::pin(async move { Ok(memory) })
     }
 
     fn inventory(&self) -> BoxFuture<'_, Result<Vec<Found>, DriverError>> {
