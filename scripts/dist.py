@@ -4,7 +4,7 @@
 
 takes `shoal`, `shoal-envd` and `shoal-runsc` from the directory PROGRAMS, and writes into OUT:
 
-    shoal-VERSION-x86_64-linux.tar.gz   programs, `install.sh`, unit of systemd, completions, documents
+    shoal-VERSION-x86_64-linux.tar.gz   programs, `install.sh`, unit of systemd, completions, manual pages, documents
     shoal_VERSION_amd64.deb             the same for Debian and Ubuntu; needs dpkg-deb
     shoal-VERSION-image.tar             image of the operator and the server in a cluster, as an OCI archive
     shoal-VERSION.tgz                   Helm chart
@@ -96,6 +96,21 @@ def completions(program: Path) -> Files:
     return {path: (says(program, "completions", shell), 0o644) for shell, path in COMPLETIONS.items()}
 
 
+def manual(program: Path) -> Files:
+    with tempfile.TemporaryDirectory() as pages:
+        says(program, "man", pages)
+        # As in packages of Debian.
+        return {
+            f"share/man/man1/{page.name}.gz": (gzip.compress(page.read_bytes(), mtime=EPOCH), 0o644)
+            for page in sorted(Path(pages).iterdir())
+        }
+
+
+def shared(program: Path) -> Files:
+    """What belongs below `share` of a prefix."""
+    return completions(program) | manual(program)
+
+
 def unit(program: str) -> tuple[bytes, int]:
     """The unit for a program elsewhere, without the comment about how to install it by hand."""
     text = (ROOT / "packaging" / "shoal.service").read_text()
@@ -122,7 +137,7 @@ def tar(files: Files) -> bytes:
 def tarball(directory: Path, version: str, out: Path) -> Path:
     root = f"shoal-{version}"
     # The unit is the one to install by hand: its first lines say how.
-    files = programs(directory, "bin") | documents("share/doc/shoal") | completions(directory / "shoal")
+    files = programs(directory, "bin") | documents("share/doc/shoal") | shared(directory / "shoal")
     files["shoal.service"] = ((ROOT / "packaging" / "shoal.service").read_bytes(), 0o644)
     files["install.sh"] = ((ROOT / "packaging" / "install.sh").read_bytes(), 0o755)
     path = out / f"{root}-{platform.machine()}-linux.tar.gz"
@@ -141,7 +156,7 @@ def package(directory: Path, version: str, out: Path) -> Path | None:
         print("dist: skipped: the package for Debian needs dpkg-deb", file=sys.stderr)
         return None
     files = programs(directory, "usr/lib/shoal") | documents("usr/share/doc/shoal")
-    files |= {f"usr/{path}": file for path, file in completions(directory / "shoal").items()}
+    files |= {f"usr/{path}": file for path, file in shared(directory / "shoal").items()}
     files["usr/lib/systemd/system/shoal.service"] = unit("/usr/bin/shoal")
     architecture = oci_archive.ARCHITECTURES[platform.machine()]
     control = CONTROL.format(

@@ -60,6 +60,15 @@ def test_completions_are_printed_for_every_shell(client):
         assert "sandbox" in client.ok("completions", shell)
 
 
+def test_a_manual_page_is_written_for_each_command(client, tmp_path):
+    client.ok("man", str(tmp_path / "man1"))
+    pages = {page.name: page.read_text() for page in (tmp_path / "man1").iterdir()}
+    assert {"shoal.1", "shoal-serve.1", "shoal-sandbox-create.1", "shoal-session-exec.1"} <= pages.keys()
+    assert "\\-\\-template" in pages["shoal-sandbox-create.1"]
+    blocked = client.run("man", "/dev/null/man1")
+    assert blocked.code == 1 and "cannot write manual pages into /dev/null/man1" in blocked.err, blocked
+
+
 def test_an_unreachable_server_says_how_to_start_one(shared):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -106,6 +107,8 @@ def test_the_installer_says_what_it_would_do_and_then_does_it(unpacked, room):
     assert (root / "etc/systemd/system/shoal.service").read_bytes() == (unpacked / "shoal.service").read_bytes()
     installed = files(root)
     assert "usr/local/share/bash-completion/completions/shoal" in installed
+    page = root / "usr/local/share/man/man1/shoal-sandbox-create.1.gz"
+    assert b"--template" in gzip.decompress(page.read_bytes()).replace(b"\\-", b"-")
     assert not [name for name in installed if name.endswith(".new")]
 
 

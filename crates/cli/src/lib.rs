@@ -26,6 +26,7 @@ mod image;
 mod inside;
 mod key;
 mod live;
+mod manual;
 mod mcp;
 mod output;
 mod parse;
@@ -46,6 +47,7 @@ use clap::Subcommand;
 
 pub use completions::CompletionsArgs;
 pub use failure::{EXIT_CODES, USAGE};
+pub use manual::ManArgs;
 pub use shortcuts::{expand, explain};
 
 /// The client's commands.

@@ -63,7 +63,7 @@ const HINTS: [(&str, &str); 10] = [
 ];
 
 /// Commands of the program itself, which precede short forms.
-const OWN: [&str; 11] = [
+const OWN: [&str; 12] = [
     "serve",
     "doctor",
     "settings",
@@ -74,6 +74,7 @@ const OWN: [&str; 11] = [
     "template",
     "pool",
     "completions",
+    "man",
     "version",
 ];
 

@@ -37,7 +37,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use nix::sys::stat::{Mode, umask};
-use shoal_cli::{ClientCommand, CompletionsArgs, EXIT_CODES, USAGE as BAD_USAGE};
+use shoal_cli::{ClientCommand, CompletionsArgs, EXIT_CODES, ManArgs, USAGE as BAD_USAGE};
 
 use crate::config::{BackendSettings, Config, Sources};
 
@@ -96,6 +96,8 @@ enum Command {
     Client(ClientCommand),
     /// Print a shell completion script.
     Completions(CompletionsArgs),
+    /// Write manual pages into a directory.
+    Man(ManArgs),
     /// Print the version.
     Version,
 }
@@ -142,6 +144,7 @@ fn main() -> ExitCode {
     match command {
         Command::Client(command) => shoal_cli::run(command),
         Command::Completions(args) => args.print(Cli::command()),
+        Command::Man(args) => args.write(Cli::command()),
         Command::Serve(args) => serve(args),
         Command::Doctor { doctor, serve } => diagnose(serve, &doctor),
         Command::Settings => {
