@@ -15,7 +15,7 @@ AXE = WORK / "node" / "node_modules" / "axe-core" / "axe.min.js"
 PATIENCE_MS = 60_000
 
 SIZES = {"wide": {"width": 1280, "height": 800}, "narrow": {"width": 400, "height": 780}}
-PAGES = ["sandboxes", "templates", "snapshots", "sessions", "keys", "node"]
+PAGES = ["sandboxes", "templates", "snapshots", "sessions", "keys", "node", "api", "api/createNativeSandbox"]
 TABS = ["overview", "terminal", "files", "processes", "logs", "events", "usage", "network", "code"]
 
 
@@ -217,6 +217,66 @@ def test_every_screen_is_accessible_and_fits(signed, sandbox, size, scheme):
         wide = page.evaluate("document.documentElement.scrollWidth")
         found["/".join(screen)] = findings(page) + ([f"{wide} pixels wide"] if wide > SIZES[size]["width"] else [])
     assert {screen: bad for screen, bad in found.items() if bad} == {}
+
+
+def test_the_catalogue_is_edited_and_mistakes_are_named(signed):
+    page = signed()
+    visit(page, "templates")
+    catalogue = page.locator("section", has=page.get_by_role("heading", name="Catalogue"))
+    dialog, editor = page.get_by_role("dialog"), page.get_by_label("templates.json")
+
+    def write(entries: str) -> None:
+        # The button waits for what the server has.
+        catalogue.get_by_role("button", name="Edit").click()
+        editor.click()
+        page.keyboard.press("Control+A")
+        page.keyboard.insert_text(entries)
+        dialog.get_by_role("button", name="Apply").click()
+
+    write('[{"name": "from-ui", "description": "made in the UI", "template": "base"}]')
+    expect(catalogue.get_by_text('"from-ui"')).to_be_visible(timeout=PATIENCE_MS)
+    write('[{"name": "from-ui", "description": "d"}]')
+    expect(dialog.get_by_role("alert")).to_contain_text("entry 0 (\"from-ui\"), `image`", timeout=PATIENCE_MS)
+    assert findings(page) == []
+    dialog.get_by_role("button", name="Cancel").click()
+    write('[{')
+    expect(dialog.get_by_role("alert")).to_contain_text("not JSON", timeout=PATIENCE_MS)
+    dialog.get_by_role("button", name="Cancel").click()
+    write("[]")
+    expect(catalogue.get_by_text('"from-ui"')).to_have_count(0, timeout=PATIENCE_MS)
+
+
+def test_operations_of_the_api_are_found_and_called(signed, sandbox):
+    one, name = sandbox()
+    page = signed()
+    page.get_by_role("link", name="API", exact=True).click()
+    page.get_by_label("Find an operation").fill("get /api/v1/sandbox/{id}")
+    page.get_by_role("link", name="GET /api/v1/sandbox/{id}", exact=True).click()
+    answer = page.get_by_role("region", name="Answer")
+    # The browser asks for the missing id; nothing is sent.
+    page.get_by_role("button", name="Send GET").click()
+    expect(answer).to_have_count(0)
+    page.get_by_label("id path").fill(name)
+    page.get_by_text("As a command").click()
+    expect(page.get_by_text(f'curl -sS -H "X-API-Key: $E2B_API_KEY" {page.url.split("/ui")[0]}')).to_be_visible()
+    page.get_by_role("button", name="Send GET").click()
+    expect(answer).to_contain_text(f'"{one.sandbox_id}"', timeout=PATIENCE_MS)
+    expect(answer).to_contain_text("200")
+    page.get_by_label("id path").fill("no-such-sandbox")
+    page.get_by_role("button", name="Send GET").click()
+    expect(answer).to_contain_text("404", timeout=PATIENCE_MS)
+    visit(page, "api", "createNativeSandbox")
+    page.get_by_role("textbox", name="Body").fill('{"template": 5}')
+    page.get_by_role("button", name="Send POST").click()
+    expect(answer).to_contain_text("400", timeout=PATIENCE_MS)
+    # A stream is shown while it arrives, and can be stopped.
+    visit(page, "api", "followSandboxes")
+    page.get_by_role("button", name="Send GET").click()
+    expect(answer).to_contain_text("event: ready", timeout=PATIENCE_MS)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    visit(page, "api", "nothing")
+    expect(page.get_by_text("has no operation")).to_be_visible()
 
 
 def test_the_theme_follows_the_system_and_the_button(signed):

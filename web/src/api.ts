@@ -2,7 +2,7 @@ import createClient from "openapi-fetch";
 import { key, signOut } from "./key";
 import type { components, paths } from "./schema.gen";
 
-type Schemas = components["schemas"];
+export type Schemas = components["schemas"];
 export type Sandbox = Schemas["Sandbox"];
 export type SandboxDetail = Schemas["SandboxDetail"];
 export type Status = Schemas["Status"];

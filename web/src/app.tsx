@@ -4,6 +4,7 @@ import { key, signOut, signedOutBecause, signIn } from "./key";
 import { follow } from "./live";
 import { go, route, to } from "./route";
 import { isDark, theme, toggleTheme } from "./theme";
+import { ApiView } from "./explorer/view";
 import { KeysView } from "./keys";
 import { NodeView } from "./node";
 import { SandboxView } from "./sandbox/view";
@@ -24,6 +25,7 @@ const PAGES = [
   ["sessions", "Sessions"],
   ["keys", "Keys"],
   ["node", "Node"],
+  ["api", "API"],
 ] as const;
 
 export function App() {
@@ -170,6 +172,8 @@ function Page({ page, rest }: { page: string; rest: string[] }) {
       return <KeysView />;
     case "node":
       return <NodeView />;
+    case "api":
+      return <ApiView id={rest[0]} />;
     default:
       return (
         <p class="empty">

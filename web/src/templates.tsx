@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { client, data } from "./api";
+import { Catalogue } from "./catalogue";
 import { ago, bytes } from "./format";
 import { now } from "./parts/clock";
 import { Loaded, useLoaded } from "./parts/loaded";
@@ -160,27 +161,4 @@ interface PoolRow {
 function hitRate({ claimed, misses }: PoolRow): string {
   const asked = claimed + misses;
   return asked ? `${Math.round((claimed / asked) * 100)} %` : "—";
-}
-
-function Catalogue() {
-  const catalogue = useLoaded(() => data(client.GET("/api/v1/config/templates")));
-  return (
-    <section>
-      <h2>Catalogue</h2>
-      <Loaded from={catalogue}>
-        {(found) => (
-          <>
-            <p class="dim">Version {found.version}.</p>
-            {found.lastError && <p class="problem">{JSON.stringify(found.lastError)}</p>}
-            {(found.warnings ?? []).map((warning) => (
-              <p class="note warn">
-                {warning.name}, {warning.field}: {warning.message}
-              </p>
-            ))}
-            {found.templates.length > 0 && <pre class="source">{JSON.stringify(found.templates, null, 2)}</pre>}
-          </>
-        )}
-      </Loaded>
-    </section>
-  );
 }

@@ -9,13 +9,15 @@ interface DialogProps {
   /** The text of the button that does it. */
   action: string;
   danger?: boolean;
+  /** Takes as much room as there is. */
+  wide?: boolean;
   onClose: () => void;
   /** Closes the dialog when it succeeds; its error is shown in it. */
   onDone: () => Promise<void>;
 }
 
 /** A modal form: Enter submits, Escape closes, the focus returns to where it was. */
-export function Dialog({ title, children, action, danger, onClose, onDone }: DialogProps) {
+export function Dialog({ title, children, action, danger, wide, onClose, onDone }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const problem = useSignal("");
   const busy = useSignal(false);
@@ -38,7 +40,7 @@ export function Dialog({ title, children, action, danger, onClose, onDone }: Dia
     busy.value = false;
   };
   return (
-    <dialog ref={dialog} aria-labelledby="dialog-title" onClose={onClose}>
+    <dialog ref={dialog} class={wide ? "wide-dialog" : undefined} aria-labelledby="dialog-title" onClose={onClose}>
       <form onSubmit={submit}>
         <h2 id="dialog-title">{title}</h2>
         <div class="fields">{children}</div>
