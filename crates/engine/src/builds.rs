@@ -47,7 +47,7 @@ pub const BUILDS_MAX: usize = 20;
 /// How many builds of a team may be announced and not begun.
 const ANNOUNCED_MAX: usize = 200;
 
-/// What [`Builds`] depends on.
+/// The dependencies of [`Builds`].
 pub(crate) struct BuildParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) guest: Arc<dyn Guest>,

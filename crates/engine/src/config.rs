@@ -1,4 +1,4 @@
-//! What an operator decides.
+//! The operator's settings.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const IMPORT_MAX: u64 = 64 << 30;
 /// The largest archive, in bytes, unless the configuration says another.
 pub const UPLOAD_MAX: u64 = 4 << 30;
 
-/// What no request may exceed.
+/// The limits of all requests.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The longest life of a sandbox from its start.
@@ -30,7 +30,7 @@ pub struct Limits {
     /// How much processor time the running sandboxes of a tenant may have together; as much as
     /// they like when nothing is said.
     pub cpu_per_team: Option<MilliCpu>,
-    /// Whose requests may make sandboxes without a deadline.
+    /// Which keys may create sandboxes without a deadline.
     pub endless: Endless,
     /// How much memory the running sandboxes of a tenant may have together; some times what the
     /// machine has when nothing is said.
@@ -39,7 +39,7 @@ pub struct Limits {
     pub disk_per_team: Option<Mib>,
     /// How many snapshots a tenant may keep.
     pub snapshots_per_team: u32,
-    /// What one sandbox may have.
+    /// The limits of one sandbox.
     pub per_sandbox: PerSandbox,
     /// How much of the machine's memory creates and resumes leave free.
     pub free_memory: FreeMemory,
@@ -47,13 +47,13 @@ pub struct Limits {
     pub forks: Option<usize>,
 }
 
-/// Whose requests may make sandboxes without a deadline, which `max_timeout` does not bound.
+/// Which keys may create sandboxes without a deadline, which `max_timeout` does not bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Endless {
-    /// Those of admin keys.
+    /// Admin keys.
     #[default]
     Admins,
-    /// Those of every key.
+    /// Every key.
     Everyone,
 }
 
@@ -76,7 +76,7 @@ impl Default for Limits {
     }
 }
 
-/// What a request means that names neither a template nor an image.
+/// The defaults for requests that name neither a template nor an image.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Defaults {
     /// This template.
@@ -85,8 +85,7 @@ pub struct Defaults {
     pub image: Option<ImageName>,
 }
 
-/// Whose requests begin a build of a template that the installation knows how to build. It takes minutes
-/// of this machine, some of them as root.
+/// Which keys may start a build of a built-in template. It takes minutes of this machine, partly as root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BuildOnDemand {
     /// Those of admin keys.
@@ -96,7 +95,7 @@ pub enum BuildOnDemand {
     Everyone,
 }
 
-/// Whose requests may name an image. It is fetched by this machine, from wherever the request says.
+/// Which keys may name an image. This machine fetches it from wherever the request says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CustomImages {
     /// Those of admin keys, which may pull images anyway.
@@ -122,13 +121,13 @@ pub enum AllowedRuntimes {
 /// How the engine works.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// What no request may exceed.
+    /// The limits of all requests.
     pub limits: Limits,
-    /// What a request means that says nothing.
+    /// The defaults for requests without a template and an image.
     pub defaults: Defaults,
-    /// Whose requests may name an image.
+    /// Which keys may name an image.
     pub custom_images: CustomImages,
-    /// Whose requests begin a build of the installation's own templates.
+    /// Which keys may start a build of a built-in template.
     pub build_on_demand: BuildOnDemand,
     /// Which runtimes a key may choose that is no admin's.
     pub runtimes: AllowedRuntimes,

@@ -37,7 +37,7 @@ pub use shoal_core::ports::create::{
     CpuTarget, CreateError, Created, Idempotency, ResizeCreated, SandboxRequest,
 };
 
-/// What [`Creator`] depends on.
+/// The dependencies of [`Creator`].
 pub(crate) struct CreatorParts {
     pub(crate) store: Arc<dyn IdempotencyStore>,
     pub(crate) drivers: Arc<Drivers>,
@@ -57,7 +57,7 @@ pub(crate) struct Creator {
     parts: CreatorParts,
 }
 
-/// What earlier attempts of a create have found out.
+/// The findings of earlier attempts of a create.
 #[derive(Default)]
 struct Retries {
     /// A planned snapshot that no longer exists.

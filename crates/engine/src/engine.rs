@@ -37,9 +37,9 @@ use crate::templates::Templates;
 use crate::uploads::Uploads;
 use crate::work::Work;
 
-/// What an engine is made of.
+/// The parts of an engine.
 pub struct EngineParts {
-    /// What an operator decided.
+    /// The operator's settings.
     pub config: EngineConfig,
     /// Where the truth is kept.
     pub store: Arc<dyn Store>,
@@ -47,7 +47,7 @@ pub struct EngineParts {
     pub drivers: Vec<Arc<dyn Driver>>,
     /// The images on this node.
     pub images: Arc<dyn Images>,
-    /// What talks to the daemons inside.
+    /// The client of the daemons inside.
     pub guest: Arc<dyn Guest>,
     /// The time.
     pub clock: Arc<dyn Clock>,
@@ -157,25 +157,25 @@ impl Engine {
         self.shared.work.drained().await;
     }
 
-    /// What no request may exceed.
+    /// The limits of all requests.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.shared.config.limits
     }
 
-    /// What can be run here.
+    /// The capabilities of this machine.
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         self.shared.drivers.capabilities()
     }
 
-    /// What time it is.
+    /// The clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.shared.clock.now()
     }
 
-    /// What the data path asks.
+    /// The routing table of the data path.
     #[must_use]
     pub fn routes(&self) -> EngineRoutes {
         EngineRoutes::new(self.shared.sandboxes.clone())

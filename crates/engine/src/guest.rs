@@ -56,7 +56,7 @@ pub trait Guest: Send + Sync {
         sync: bool,
     ) -> BoxFuture<'_, Result<(), InsideError>>;
 
-    /// What runs in the sandbox.
+    /// The programs in the sandbox.
     ///
     /// # Errors
     /// When it does not answer in time, or is too old to say.

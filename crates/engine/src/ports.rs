@@ -33,7 +33,7 @@ impl Engine {
             pools: engine.clone(),
             keys: engine.clone(),
             teams: engine.clone(),
-            // They stand on these ports, so whoever serves them puts them in.
+            // Sessions use these ports, so they are added later.
             sessions: Arc::new(NoSessions),
             session_secrets: Arc::new(NoSessions),
             session_memories: Arc::new(NoSessions),

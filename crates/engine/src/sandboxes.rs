@@ -69,6 +69,7 @@ pub(crate) use self::recovery::{RecoveryAction, resolve};
 
 use self::deadlines::Deadlines;
 use self::mailbox::{Mailbox, NotTaken};
+use self::memory::Starts;
 use self::names::Names;
 use self::quota::SharedReservations;
 use self::registry::SandboxRegistry;
@@ -114,6 +115,7 @@ pub(crate) struct Sandboxes {
     deadlines: Deadlines,
     parking: Option<ParkingSettings>,
     parks: Arc<Semaphore>,
+    starts: Arc<Starts>,
 }
 
 impl Sandboxes {
@@ -129,6 +131,7 @@ impl Sandboxes {
             deadlines: Deadlines::default(),
             parking: config.parking,
             parks: Arc::new(Semaphore::new(parking::AT_ONCE)),
+            starts: Arc::default(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What each team may have, and has.
+//! The limits and the usage of each team.
 
 use std::collections::HashMap;
 
@@ -59,7 +59,7 @@ impl Access {
 }
 
 impl Access {
-    /// What a team may have in all. The installation has no limits of a team.
+    /// The limits of a team. The installation itself has none.
     pub(crate) fn limits_of(&self, team: TeamId) -> TeamLimits {
         if team == owner_of_members() {
             return TeamLimits::default();
@@ -77,7 +77,7 @@ impl Access {
         self.own_limits.of(team).or(usual)
     }
 
-    /// Who the disk of a team's sandboxes is counted for.
+    /// The owner of the disk of a team's sandboxes.
     pub(crate) fn owner(&self, team: TeamId) -> Owner {
         Owner {
             team,
@@ -85,7 +85,7 @@ impl Access {
         }
     }
 
-    /// What one sandbox of a team may have. The installation's own may have all of the disk: what is
+    /// The limits of one sandbox of a team. The installation's own may have all of the disk: what is
     /// built once is everybody's.
     pub(crate) fn bounds(&self, team: TeamId) -> Bounds {
         let machine = self.machine.machine();

@@ -29,7 +29,7 @@ impl Access {
     ) -> Result<(), RuntimeForbidden> {
         let known = &self.machine.runtimes;
         let usual = known.first().map(|info| &info.name);
-        // What is not here is refused by the driver, by name.
+        // The driver refuses unknown runtimes by name.
         let here = |name: &&RuntimeName| known.iter().any(|info| info.name == **name);
         let Some(asked) = asked.filter(here) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! One build, with what it says and holds while it is carried out.
+//! One build, with its log and its resources while it runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Build {
         *self.record.write() = Arc::new(next);
     }
 
-    /// What it has said, as far as that is here still.
+    /// The part of its log that is still in memory.
     pub(super) fn said(&self) -> Vec<BuildLogEntry> {
         self.log.lock().lines.clone()
     }
@@ -103,7 +103,7 @@ impl Build {
     }
 }
 
-/// What a build has said, within bounds.
+/// The log of a build, within bounds.
 #[derive(Debug, Default)]
 struct Log {
     lines: Vec<BuildLogEntry>,

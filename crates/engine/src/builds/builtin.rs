@@ -148,7 +148,7 @@ impl Builds {
     /// build if none is running and `principal` may.
     ///
     /// # Errors
-    /// That no builtin template has this name, or that it is being built or could not be built.
+    /// When no builtin template has this name, or when it is being built or could not be built.
     async fn await_builtin(
         self: &Arc<Self>,
         principal: &Principal,

@@ -51,7 +51,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether an image cannot be made because nobody offers its packages. A full disk is no such reason.
+/// Whether an image cannot be made because no mirror has its packages. A full disk is no such reason.
 fn is_elsewhere(error: &ImageError) -> bool {
     matches!(
         error,
@@ -59,7 +59,7 @@ fn is_elsewhere(error: &ImageError) -> bool {
     )
 }
 
-/// What the log of the build says, which tenants may read.
+/// The message in the build's log, which tenants may read.
 fn not_available(name: &ImageName) -> String {
     format!(
         "{name} is not available from the package mirrors of this machine; another system is used"

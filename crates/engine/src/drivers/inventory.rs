@@ -1,4 +1,4 @@
-//! What all drivers found when the server started.
+//! The inventory of all drivers when the server starts.
 
 use std::collections::HashMap;
 use std::sync::Arc;

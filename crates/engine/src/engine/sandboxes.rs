@@ -82,13 +82,13 @@ impl Engine {
         self.shared.sandboxes.list(principal, filter)
     }
 
-    /// What the team of `principal` uses.
+    /// The usage of the team of `principal`.
     #[must_use]
     pub fn usage(&self, principal: &Principal) -> Use {
         self.shared.sandboxes.usage(principal)
     }
 
-    /// What all teams use together; none unless `principal` is an admin.
+    /// The usage of all teams together; `None` unless `principal` is an admin.
     #[must_use]
     pub fn usage_of_all(&self, principal: &Principal) -> Option<Use> {
         self.shared.sandboxes.usage_of_all(principal)

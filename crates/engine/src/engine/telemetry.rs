@@ -88,7 +88,7 @@ impl Engine {
         samples.between(permit.sandbox(), start, end)
     }
 
-    /// What the team of `principal` did between two moments, the oldest first.
+    /// The activity of the team of `principal` between two moments, oldest first.
     #[must_use]
     pub fn team_metrics(
         &self,

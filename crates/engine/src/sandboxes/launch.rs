@@ -10,6 +10,7 @@ use shoal_core::store::Version;
 use tokio::sync::oneshot;
 
 use super::Sandboxes;
+use super::memory::PATIENCE;
 use super::names::NameReservation;
 use super::quota::{Load, QuotaReservation};
 use super::recovery::RecoveryAction;
@@ -36,7 +37,7 @@ impl Sandboxes {
         idempotency: Option<IdempotencyKey>,
     ) -> Result<Created, CreateError> {
         let quota = self.reserve_new(principal.team, Load::of(&spec.resources))?;
-        self.make_room().await?;
+        let _admission = self.make_room(PATIENCE).await?;
         let name = self.reserve_name(principal.team, &spec)?;
         let id = SandboxId::from_entropy(random::bytes()?);
         let launched = self.launch_as(id, principal.team, spec, idempotency, (quota, name));

@@ -1,46 +1,109 @@
 //! Room for sandboxes in the machine's memory: idle ones are parked before a new one is refused.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use shoal_core::detail::Chain;
 use shoal_core::memory::MachineMemory;
 use shoal_core::ports::sandboxes::QuotaExceeded;
-use shoal_core::state::StateKind;
+use tokio::sync::Notify;
 
 use super::Sandboxes;
 
 /// How many sandboxes are parked for one that starts. Each takes time, for which the start waits.
 const PARKED_FOR_ONE: usize = 8;
 
+/// How long creates and resumes wait for other starts, whose memory is not in use yet.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The starts under way. They count beside the memory in use.
+#[derive(Debug, Default)]
+pub(super) struct Starts {
+    count: AtomicUsize,
+    ended: Notify,
+}
+
+/// Permission to start a sandbox. It is dropped once the sandbox uses its memory, or has failed.
+#[derive(Debug)]
+pub(crate) struct Admission(Arc<Starts>);
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
+        self.0.ended.notify_waiters();
+    }
+}
+
+/// Why a sandbox may not start now.
+#[derive(Debug)]
+pub(crate) struct NoRoom {
+    /// Whether there is room without the other starts.
+    soon: bool,
+    exceeded: QuotaExceeded,
+}
+
+impl From<NoRoom> for QuotaExceeded {
+    fn from(short: NoRoom) -> Self {
+        short.exceeded
+    }
+}
+
 impl Sandboxes {
     /// Makes room for a sandbox that starts: parks the sandboxes that have been idle for longest, although their time has
-    /// not come.
+    /// not come, and waits for other starts for as long as `patience`.
     ///
     /// # Errors
     /// [`QuotaExceeded::Machine`] when there is no room and no more to park.
-    pub(crate) async fn make_room(self: &Arc<Self>) -> Result<(), QuotaExceeded> {
-        let mut room = self.has_room().await;
-        for _ in 0..PARKED_FOR_ONE {
-            if room.is_ok() || !self.park_idlest().await {
-                break;
+    pub(crate) async fn make_room(
+        self: &Arc<Self>,
+        patience: Duration,
+    ) -> Result<Admission, QuotaExceeded> {
+        let clock = &self.parts.clock;
+        let end = clock.now() + patience;
+        let mut parked = 0;
+        loop {
+            let other = self.starts.ended.notified();
+            tokio::pin!(other);
+            // From here on, no end of a start is missed.
+            other.as_mut().enable();
+            let short = match self.admit_start().await {
+                Ok(admission) => return Ok(admission),
+                Err(short) => short,
+            };
+            if parked < PARKED_FOR_ONE && self.park_idlest().await {
+                parked += 1;
+            } else if short.soon && clock.now() < end {
+                tokio::select! {
+                    () = other => {}
+                    () = clock.sleep_until(end) => {}
+                }
+            } else {
+                return Err(short.into());
             }
-            room = self.has_room().await;
         }
-        room
     }
 
-    /// Whether there is room for a sandbox that starts.
+    /// Admits a sandbox that starts, if there is room.
     ///
     /// # Errors
-    /// [`QuotaExceeded::Machine`] when there is not.
-    pub(crate) async fn has_room(&self) -> Result<(), QuotaExceeded> {
+    /// When there is none.
+    pub(crate) async fn admit_start(&self) -> Result<Admission, NoRoom> {
         let rule = self.limits.free_memory;
-        match self.memory().await {
-            Some(memory) if !rule.admits(&memory, self.starting()) => Err(QuotaExceeded::Machine {
-                available: memory.available,
-                free: rule.of(memory.total),
+        let memory = self.memory().await;
+        let admits = |count| memory.is_none_or(|memory| rule.admits(&memory, count));
+        let more = |count: usize| admits(count).then_some(count + 1);
+        let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
+        let counted = self.starts.count.fetch_update(set, get, more);
+        match memory.filter(|_| counted.is_err()) {
+            None => Ok(Admission(self.starts.clone())),
+            Some(memory) => Err(NoRoom {
+                soon: admits(0),
+                exceeded: QuotaExceeded::Machine {
+                    available: memory.available,
+                    free: rule.of(memory.total),
+                },
             }),
-            _ => Ok(()),
         }
     }
 
@@ -59,15 +122,5 @@ impl Sandboxes {
                 None
             }
         }
-    }
-
-    /// How many other sandboxes begin to run.
-    fn starting(&self) -> usize {
-        let reserved = self.reservations.lock().new.saturating_sub(1);
-        let begins = [StateKind::Creating, StateKind::Resuming, StateKind::Waking];
-        let records = self.registry.records();
-        let begin = |kind: StateKind| begins.contains(&kind);
-        let begun = records.iter().filter(|record| begin(record.state.kind()));
-        reserved + begun.count()
     }
 }

@@ -1,4 +1,4 @@
-//! Change when a sandbox's time is over.
+//! Changes the deadline of a sandbox.
 
 use std::sync::Arc;
 use std::time::Duration;

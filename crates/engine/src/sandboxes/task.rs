@@ -171,8 +171,8 @@ impl Sandbox {
         self.published.send_replace(now);
     }
 
-    /// Whether an event of this run still matters. The run of a paused or parked sandbox is over, however
-    /// it ended.
+    /// Whether an event of this run still matters. The run of a paused or parked sandbox has ended, in
+    /// whatever way.
     fn is_news(&self, execution: ExecutionId) -> bool {
         let rests = matches!(
             self.record.state.kind(),

@@ -249,7 +249,7 @@ impl FakeDriver {
             .map(|sandbox| sandbox.spec.limits.resources())
     }
 
-    /// Who the disk of a sandbox is counted for.
+    /// The owner of the disk of a sandbox.
     #[must_use]
     pub fn owner(&self, id: &SandboxId) -> Option<Owner> {
         let sandboxes = self.state.sandboxes.lock();
@@ -304,7 +304,7 @@ impl FakeDriver {
             .ok_or_else(|| DriverError::NotFound(id.clone()))
     }
 
-    /// Panics when it was told to.
+    /// Panics if the test wants it.
     fn may_panic(&self) {
         let panics = self.state.refuses.lock().panic;
         assert!(!panics, "told to panic");

@@ -26,7 +26,7 @@ use shoal_core::session::path::SessionPath;
 use shoal_protocol::activity::Activity;
 use shoal_protocol::client::{RunEnd, SandboxTarget};
 
-/// A daemon that accepts every request unless it is told otherwise, and records them.
+/// A daemon that records all requests and accepts them, unless the test wants otherwise.
 #[derive(Debug, Clone, Default)]
 pub struct FakeGuest {
     /// Whether it refuses commands and the start of a run.

@@ -81,7 +81,7 @@ async fn who_resumes_or_connects_at_once_shares_one_run_that_lasts_for_the_longe
     assert!(runs.iter().all(|run| *run == runs[0]), "{runs:?}");
     let (_, record) = engine.authorize(&fixture.me, &id).unwrap();
     assert_eq!(record.deadline.since(record.started_at), HOUR * 3);
-    // Who finds it running is told so.
+    // A caller that finds it running gets an error.
     assert!(matches!(resume(1).await, Err(SandboxError::Refused(_))));
 }
 

@@ -374,7 +374,7 @@ async fn a_sandbox_without_a_deadline_outlives_every_limit_and_is_an_admins_to_m
     until("over", || !fixture.lives(&mortal)).await;
     let (_, record) = engine.authorize(me, &id).unwrap();
     assert!(record.state.is_running() && record.ends_at().is_none());
-    // A fork of it lives as long as it is told.
+    // A fork of it has its own timeout.
     let forked = engine.fork(me, &permit, 1, minute).await.unwrap();
     let forked = forked.into_iter().next().unwrap().unwrap().record;
     assert!(forked.ends_at().is_some());

@@ -1,4 +1,4 @@
-//! Idle sandboxes are parked, and nobody notices.
+//! Idle sandboxes are parked, and their clients do not notice.
 
 mod labels;
 mod memory;
@@ -193,7 +193,7 @@ async fn what_needs_no_program_inside_does_not_wake_it() {
     let network = engine.set_network(&permit, closed.clone()).await.unwrap();
     network.unwrap();
     let _ = engine.metrics(&permit, None, None);
-    // Users are told that it runs.
+    // For its users it is running.
     let resumed = engine.resume(&permit, seconds(9), true).await.unwrap_err();
     let text = "cannot resume a sandbox that is running";
     assert_eq!(resumed.to_string(), text);

@@ -73,7 +73,7 @@ impl Pooled {
         Self::where_config(|_| {}).await
     }
 
-    /// The same where the server is told something.
+    /// The same with other settings.
     async fn where_config(change: impl FnOnce(&mut EngineConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (driver, clock) = (FakeDriver::new(), ManualClock::new());
@@ -192,7 +192,7 @@ async fn a_claimed_member_is_what_was_asked_for() {
     let before = fixture.members();
     let limits = fixture.driver.resources(&before[0]).unwrap();
     assert_eq!((limits.cpu, limits.memory), (MilliCpu(200), Mib(100)));
-    // Nobody sees it, nobody reaches it, and no time ends it.
+    // No user sees or reaches it, and no deadline ends it.
     assert!(!before.iter().any(|id| {
         matches!(fixture.engine.routes().lookup(id), Lookup::Running(_))
             || fixture.engine.authorize(&fixture.me, id).is_ok()
@@ -498,7 +498,7 @@ async fn members_that_an_operator_removes_are_replaced() {
     for unknown in ["nothing", "ia", before[0].as_str(), "-"] {
         assert_eq!(engine.remove_from_pool(unknown), None, "{unknown}");
     }
-    // What was handed out is nobody's to remove here.
+    // Claimed members cannot be removed here.
     let mine = fixture.create().await;
     assert_eq!(engine.remove_from_pool(mine.id.as_str()), None);
 }

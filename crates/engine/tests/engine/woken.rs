@@ -36,7 +36,7 @@ async fn all_who_wait_for_a_sandbox_share_the_attempt_that_fails() {
         assert!(matches!(woken, Err(NotResumed::Failed(_))), "{woken:?}");
     }
     assert_eq!(starts.passed() - before, 1, "one attempt for all");
-    // The next who asks is not told of an attempt that is over.
+    // The next caller does not get the error of a former attempt.
     fixture.driver.refuse(Refusals::default());
     routes.wake(&id).await.unwrap();
     assert_eq!(starts.passed() - before, 2);

@@ -66,7 +66,7 @@ fn files_of_the_sandbox_are_not_packed_for_another_stage() {
     }
 }
 
-/// What became of a script, when this is run as root.
+/// The result of a script, when this runs as root.
 fn as_root(script: &str, args: &[&str]) -> Option<()> {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         eprintln!("skipped: only root gives files away");
@@ -82,7 +82,7 @@ fn as_root(script: &str, args: &[&str]) -> Option<()> {
     Some(())
 }
 
-/// Who has what lies at a path, and its mode.
+/// The owner and the mode of a path.
 fn of(path: &std::path::Path) -> (u32, u32) {
     let about = fs::symlink_metadata(path).unwrap();
     (about.uid(), about.mode() & 0o777)

@@ -36,7 +36,7 @@ impl Sandbox {
         if let Err(error) = &parked {
             self.park_failed(error);
         }
-        // Who was kept out meanwhile waits for its wake.
+        // Requests that were refused in the meantime wait for the wake.
         self.activity.with(shoal_core::parking::Activity::reopen);
         parked
     }
@@ -157,8 +157,9 @@ impl Sandbox {
     pub(super) async fn awake(&mut self) -> Result<(), SandboxError> {
         if self.record.state.kind() == StateKind::Parked {
             // Its users see it running, so it is not refused.
-            if let Err(short) = self.sandboxes.make_room().await {
-                tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&short), "a parked sandbox wakes nevertheless");
+            let admission = self.sandboxes.make_room(Duration::ZERO).await;
+            if let Err(short) = &admission {
+                tracing::warn!(sandbox.id = %self.record.id, error = %Chain(short), "a parked sandbox wakes nevertheless");
             }
             let began = Instant::now();
             let parked_at = self.record.since;

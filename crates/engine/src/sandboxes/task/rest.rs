@@ -13,6 +13,7 @@ use shoal_core::state::{Input, InputKind, Refused, State, StateKind};
 use super::Sandbox;
 use crate::random;
 use crate::sandboxes::command::{PauseRequest, ResumeRequest};
+use crate::sandboxes::memory::PATIENCE;
 use crate::sandboxes::quota::Load;
 use crate::sandboxes::recovery::RecoveryAction;
 use crate::telemetry::EventKind;
@@ -110,7 +111,7 @@ impl Sandbox {
         let state = self.record.state.on(&Input::Resume)?;
         let load = Load::kept(&self.record);
         let quota = self.sandboxes.reserve_new(self.record.team, load)?;
-        self.sandboxes.make_room().await?;
+        let _admission = self.sandboxes.make_room(PATIENCE).await?;
         let next = SandboxRecord {
             execution: ExecutionId::from_entropy(random::bytes()?),
             ..self

@@ -1,4 +1,4 @@
-//! How many builds are remembered that have failed, or that nobody begins.
+//! How many failed and unstarted builds are remembered.
 
 use super::*;
 
@@ -29,7 +29,7 @@ async fn of_a_template_the_last_builds_that_failed_are_remembered() {
     until("forgotten", || remembered() == 1 + 20).await;
     let known = |build: &BuildRecord| engine.build(&fixture.me, build.id).is_some();
     assert!(known(&ready) && known(&last) && !known(&early));
-    // One that nobody has begun has failed when it is cancelled.
+    // An unstarted build has failed when it is cancelled.
     let unbegun = fixture.announce("made").await;
     fixture.clock.advance(Duration::from_secs(1));
     let cancelled = engine.cancel_build(&fixture.me, unbegun.id).await;

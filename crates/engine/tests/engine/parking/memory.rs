@@ -61,6 +61,33 @@ async fn a_create_is_refused_when_nothing_can_be_parked() {
 }
 
 #[tokio::test]
+async fn starts_wait_for_each_other_for_a_while_when_memory_is_scarce() {
+    let fixture = Arc::new(machine(9).await);
+    // Room for three that start at once.
+    fixture.driver.set_memory(Mib(700), Mib(0));
+    for (patient, refused) in [(true, 0), (false, 2)] {
+        fixture.driver.starts().shut();
+        let starts = (0..5).map(|_| {
+            let fixture = fixture.clone();
+            tokio::spawn(async move { fixture.try_start().await })
+        });
+        let starts: Vec<_> = starts.collect();
+        until("starting", || fixture.driver.starts().waiting() == 3).await;
+        if !patient {
+            fixture.clock.advance(seconds(5));
+            let ended = || starts.iter().filter(|start| start.is_finished()).count() == 2;
+            until("refused", ended).await;
+        }
+        fixture.driver.starts().open();
+        let mut failed = 0;
+        for start in starts {
+            failed += usize::from(start.await.unwrap().is_err());
+        }
+        assert_eq!(failed, refused);
+    }
+}
+
+#[tokio::test]
 async fn the_sandbox_that_was_idle_for_longest_makes_room() {
     let fixture = machine(9).await;
     let first = fixture.try_start().await.unwrap();
@@ -109,14 +136,9 @@ async fn idle_sandboxes_are_parked_early_while_memory_is_short() {
     let used = fixture.try_start().await.unwrap();
     // There is room for another one, but for no more.
     fixture.driver.set_memory(Mib(2 * EACH.0 + 700), EACH);
-    let (permit, _) = fixture.engine.authorize(&fixture.me, &used).unwrap();
-    for _ in 0..6 {
-        if fixture.state_now(&id) == StateKind::Running {
-            let client = fixture.engine.open_client(&permit, None).await.unwrap();
-            client.run(SandboxCommand::shell("true")).await.unwrap();
-            fixture.look(&id).await;
-        }
-    }
-    until("parked", || fixture.state_now(&id) == StateKind::Parked).await;
+    let routes = fixture.engine.routes();
+    let route = routes.wake(&used).await.unwrap();
+    let _request = routes.visit(&route).unwrap();
+    fixture.parked(&id).await;
     assert_eq!(fixture.state_now(&used), StateKind::Running);
 }

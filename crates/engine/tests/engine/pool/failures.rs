@@ -283,7 +283,7 @@ async fn a_claim_takes_no_place_of_the_machines() {
     let fixture = Pooled::where_config(tight).await;
     fixture.put(json!([warm(2)])).await;
     fixture.full(2).await;
-    // Two become somebody's and one is made: the machine never has more than three.
+    // Two are claimed and one is made: the machine never has more than three.
     let mut unlike = asked();
     unlike.env.insert("FROM".to_owned(), "request".to_owned());
     let (engine, me) = (&fixture.engine, &fixture.me);
@@ -301,7 +301,7 @@ async fn a_claim_takes_no_place_of_the_machines() {
 
 #[tokio::test]
 async fn a_claim_takes_of_what_processor_time_its_team_may_have() {
-    // Members have next to nothing until they are somebody's, and are nobody's until then.
+    // Members have small limits until they are claimed, and count for no team until then.
     let tight = |config: &mut EngineConfig| config.limits.cpu_per_team = Some(MilliCpu(5000));
     let fixture = Pooled::where_config(tight).await;
     fixture.put(json!([warm(4)])).await;
