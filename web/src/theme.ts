@@ -20,7 +20,18 @@ export function toggleTheme(): void {
   applyTheme();
 }
 
-/** The value of a variable of the design, for what is drawn by scripts. */
-export function colour(name: string): string {
+/** The value of a variable of the design that is no colour, for what is drawn by scripts. */
+export function variable(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+/** A colour of the design, for what is drawn by scripts. */
+export function colour(name: string, opacity = 1): string {
+  // Of a variable itself, only its text is known: `light-dark(…)`.
+  const probe = document.createElement("span");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return opacity < 1 ? found.replace("rgb(", "rgba(").replace(")", `, ${opacity})`) : found;
 }

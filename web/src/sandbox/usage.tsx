@@ -61,7 +61,7 @@ function Chart({ title, times, values, show, most }: ChartProps) {
         legend: { show: false },
         cursor: { y: false },
         scales: { y: { range: (_, __, top) => [0, Math.max(top * 1.2, (most ?? 1) / 20)] } },
-        series: [{}, { stroke: colour("--accent"), width: 2, fill: `${colour("--accent")}22`, points: { show: values.length < 3 } }],
+        series: [{}, { stroke: colour("--accent"), width: 2, fill: colour("--accent", 0.13), points: { show: values.length < 3 } }],
         axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(show) }],
       },
       [times, values],

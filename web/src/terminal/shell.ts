@@ -2,7 +2,7 @@ import "@xterm/xterm/css/xterm.css";
 import { FitAddon } from "@xterm/addon-fit";
 import { Terminal } from "@xterm/xterm";
 import { key } from "../key";
-import { colour } from "../theme";
+import { variable } from "../theme";
 
 type ServerMessage =
   | { type: "ready" | "closed" }
@@ -32,7 +32,7 @@ export class Shell {
     private readonly tell: (state: string) => void,
   ) {
     this.terminal = new Terminal({
-      fontFamily: colour("--mono"),
+      fontFamily: variable("--mono"),
       fontSize: 13,
       cursorBlink: false,
       scrollback: 10_000,
