@@ -140,7 +140,7 @@ pub struct Stage {
     /// Base template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_template: Option<String>,
-    /// Base stage: an index of an earlier stage in [`BuildStart::stages`].
+    /// Base stage: an index of an earlier stage in `stages`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_stage: Option<usize>,
     /// Steps in order.
@@ -170,7 +170,7 @@ pub struct Step {
     /// Disables the cache for this and all later steps.
     #[serde(default)]
     pub force: bool,
-    /// Source stage of a `COPY` without `files_hash`, as an index into [`BuildStart::stages`]
+    /// Source stage of a `COPY` without `files_hash`, as an index into `stages`
     /// (Shoal extension).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_stage: Option<usize>,
@@ -237,7 +237,7 @@ pub struct StatusQuery {
     /// Number of log entries that the caller already has.
     #[serde(default)]
     pub logs_offset: usize,
-    /// Limit of log entries; [`LOG_PAGE`] if absent, and at most that.
+    /// Limit of log entries, 100 at most; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Minimum log level.
@@ -245,7 +245,7 @@ pub struct StatusQuery {
     pub level: Option<Level>,
 }
 
-/// Status of a build and its log entries since [`StatusQuery::logs_offset`].
+/// Status of a build and its log entries since `logsOffset`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -320,7 +320,7 @@ pub struct LogEntry {
     pub message: String,
     /// Log level.
     pub level: Level,
-    /// The step that logged it: a [`Place`].
+    /// The step that logged it: `base`, its number from 1, or `finalize`; after `stages/<index>/` in another stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
 }
@@ -333,7 +333,7 @@ pub struct LogEntry {
 pub struct Reason {
     /// Human-readable error.
     pub message: String,
-    /// The step that failed: a [`Place`].
+    /// The step that failed, in the form of the step of a log entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// Last log entries.

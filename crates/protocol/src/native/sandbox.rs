@@ -40,10 +40,10 @@ pub struct NewSandbox {
     /// Environment of every process; overrides the template's.
     #[serde(default, rename = "envVars", skip_serializing_if = "Option::is_none")]
     pub env_vars: Option<BTreeMap<String, String>>,
-    /// Timeout in seconds: [`TIMEOUT_SECONDS`] if absent, the maximum if [`LONGEST`].
+    /// Timeout in seconds: 1800 if absent, the maximum if -1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i64>,
-    /// Idle timeout in seconds; only [`LONGEST`] is supported yet.
+    /// Idle timeout in seconds; only -1 (none) is supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<i64>,
     /// Whether to pause instead of kill at the timeout.
@@ -105,7 +105,7 @@ pub struct Sandbox {
     pub env_vars: Option<BTreeMap<String, String>>,
     /// Requested timeout in seconds.
     pub timeout: u64,
-    /// Idle timeout in seconds; [`LONGEST`] if disabled.
+    /// Idle timeout in seconds; -1 if disabled.
     pub idle_timeout: i64,
     /// Whether it is paused instead of killed at the timeout.
     #[serde(rename = "autoPause")]

@@ -124,8 +124,7 @@ impl Template {
     pub const READY: &str = "ready";
 }
 
-/// Request to build a template of the installation. The response is the
-/// [`RequestedBuild`](crate::build::RequestedBuild), already started.
+/// Request to build a template of the installation. The response is the build, already started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BuildTemplate {
