@@ -1,4 +1,4 @@
-//! What is done about each checkpoint of the node. One pass at a time works on a checkpoint.
+//! Works on the checkpoints of the node. One pass at a time works on a checkpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Agent {
         failure: &Failure,
         _agent: Arc<Self>,
     ) -> Action {
-        // The next event tells of what has changed.
+        // The next event shows the change.
         let conflict =
             matches!(failure, Failure::Api(kube::Error::Api(status)) if status.code == 409);
         if !conflict {

@@ -6,7 +6,7 @@ use shoal_checkpoint::StoreError;
 
 use crate::room::NoRoom;
 
-/// Why the pod cannot be saved: told to the user, and not tried again.
+/// Why the pod cannot be saved. It is shown to the user and final.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unsaved {
     #[error("pod {0} is gone, or is not running any more")]
@@ -85,7 +85,7 @@ pub(crate) enum Failure {
     Stopping,
 }
 
-/// What ends a save.
+/// Why a save ended without a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SaveError {
     /// The user learns of it.

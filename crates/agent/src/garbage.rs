@@ -1,4 +1,4 @@
-//! Deletes checkpoints that nobody asks for any more: their `Checkpoint` went while the node was away.
+//! Deletes orphaned checkpoints: their `Checkpoint` was deleted while the node was away.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! What the agent does about a checkpoint.
+//! The plan for a checkpoint.
 
 use shoal_crds::kruise::names::finalizer;
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
 
-/// What the agent does next.
+/// The agent's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Nothing, until it changes.
@@ -16,7 +16,7 @@ pub(crate) enum Next {
     Remove,
 }
 
-/// What is next. Only the operator accepts a checkpoint: by its finalizer, and the phase `Pending`.
+/// The next step. Only the operator accepts a checkpoint: by its finalizer, and the phase `Pending`.
 pub(crate) fn next(checkpoint: &Checkpoint) -> Next {
     let phase = checkpoint.status.as_ref().and_then(|status| status.phase);
     let deleted = checkpoint.metadata.deletion_timestamp.is_some();

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use shoal_checkpoint::Key;
 
-/// What stays free on the disk.
+/// The reserve on the disk.
 const SPARE: u64 = 64 << 20;
 
 /// The bounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Of all checkpoints, in bytes.
+    /// The most bytes of all checkpoints.
     pub(crate) all: u64,
-    /// Of those of one namespace.
+    /// The most bytes of one namespace's checkpoints.
     pub(crate) namespace: u64,
 }
 
@@ -36,12 +36,12 @@ pub(crate) enum NoRoom {
     Disk { free: u64, needed: u64 },
 }
 
-/// What a checkpoint takes, in bytes, or in multiples of the size of its pod.
+/// The room for a checkpoint, in bytes, or in multiples of the size of its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needed {
-    /// Of the bounds, and of the disk.
+    /// The part that counts against the bounds and the disk.
     pub(crate) kept: u64,
-    /// Of the disk alone, for a while.
+    /// The part that only the disk needs, for a while.
     pub(crate) scratch: u64,
 }
 
@@ -167,7 +167,7 @@ mod tests {
             Err(NoRoom::Namespace { taken: 40, .. })
         ));
         let held = take("a", "2", 20).unwrap();
-        // What is being written counts, too.
+        // Unfinished checkpoints count, too.
         assert!(matches!(
             take("a", "3", 1),
             Err(NoRoom::Namespace { taken: 60, .. })
@@ -190,7 +190,7 @@ mod tests {
         assert!(none(take("1", kept(10), SPARE + 9)));
         let _held = take("1", kept(10), SPARE + 10).unwrap();
         assert!(none(take("2", kept(10), SPARE + 10)));
-        // What is thrown away takes room on the disk, and none of the bounds.
+        // Deleted checkpoints still use the disk, but count against no bound.
         let (once, ends) = (
             BOUNDS.namespace - 10,
             Needed {

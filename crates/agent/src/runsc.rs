@@ -15,7 +15,7 @@ const NAMESPACE: &str = "k8s.io";
 const SAVE: Duration = Duration::from_secs(1800);
 /// How long anything else may take.
 const CALL: Duration = Duration::from_secs(60);
-/// How much of an error is told.
+/// The part of an error that is shown, in bytes.
 const TOLD: usize = 600;
 
 /// The runtime of the node's pods.

@@ -37,10 +37,10 @@ const SAVE_AND_END: Needed = Needed {
     scratch: 1,
 };
 
-/// What a save holds.
+/// The resources of a save.
 struct Saving<'a> {
     _place: SemaphorePermit<'a>,
-    /// What was kept, in bytes.
+    /// The size of the saved data, in bytes.
     needed: Needed,
     room: Room,
 }
@@ -272,7 +272,7 @@ impl Agent {
     }
 }
 
-/// What a checkpoint keeps. The operator has checked that nothing else is asked for.
+/// The contents of a checkpoint. The operator has checked that the request has no others.
 fn contents(checkpoint: &Checkpoint) -> Contents {
     if checkpoint.spec.has_memory() {
         Contents::Memory

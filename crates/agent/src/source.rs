@@ -144,7 +144,7 @@ impl Source {
     }
 }
 
-/// What becomes of a pod that is saved.
+/// What happens to a pod after its save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// It runs on.

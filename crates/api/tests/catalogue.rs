@@ -76,7 +76,7 @@ impl Fixture {
 }
 
 impl Fixture {
-    /// Waits, within bounds, until each pool has somebody to hand out.
+    /// Waits, within bounds, until each pool has a ready member.
     async fn pools_are_ready(&self) {
         let end = Instant::now() + Duration::from_secs(60);
         loop {

@@ -18,7 +18,7 @@ pub struct Digested {
     pub inode: u64,
     /// The size in bytes.
     pub size: u64,
-    /// When the file last changed, in nanoseconds: nobody can set this time back.
+    /// When the file last changed, in nanoseconds. No program can set this time.
     pub changed: i128,
     /// The BLAKE3 digest of the contents, in hexadecimal digits.
     pub digest: String,

@@ -58,8 +58,8 @@ impl fmt::Display for Key {
     }
 }
 
-/// The id of a checkpoint: its key, and the beginning of its manifest's digest. Who has the id has the manifest, and
-/// with it the digests of all files: a changed one is found out.
+/// The id of a checkpoint: its key, and the beginning of its manifest's digest. It identifies the
+/// manifest, and with it the digests of all files, so a changed file is detected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CheckpointId {
     key: Key,

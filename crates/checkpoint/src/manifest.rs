@@ -213,7 +213,7 @@ impl SavedContainer {
     pub fn admits(all: &[Self], name: &str, layers: &[String]) -> Result<(), Refusal> {
         let saved = all.iter().find(|saved| saved.name == name);
         let saved = saved.ok_or_else(|| Refusal::Container(name.to_owned()))?;
-        // Without layers nothing tells one image from another.
+        // Without layers, images cannot be distinguished.
         if saved.layers != layers || layers.is_empty() {
             return Err(Refusal::Image {
                 name: name.to_owned(),

@@ -42,7 +42,7 @@ pub struct McpArgs {
     connection: ConnectionArgs,
 }
 
-/// Forwards messages until the input ends, a signal comes, or nobody reads.
+/// Forwards messages until the input ends, a signal comes, or the output is closed.
 pub(crate) async fn run(args: McpArgs) -> Result<u8, Failure> {
     let server = args.connection.resolve()?;
     let (lines, written) = mpsc::channel(WAITING);
@@ -116,7 +116,7 @@ async fn forward_line(session: &mut Session, line: &[u8]) -> Result<(), Failure>
     }
 }
 
-/// Writes each message as a line, until nobody sends or nobody reads.
+/// Writes each message as a line, until all senders are gone or the output is closed.
 fn write(mut messages: mpsc::Receiver<Bytes>) {
     let mut out = stdout().lock();
     while let Some(message) = messages.blocking_recv() {

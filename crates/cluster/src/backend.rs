@@ -44,7 +44,7 @@ use crate::templates::{self, Templates};
 pub use crate::templates::TemplatesConfig;
 use crate::watched::Watched;
 
-/// What the backend is told.
+/// The settings of the backend.
 #[derive(Debug, Clone)]
 pub struct BackendConfig {
     /// The namespace of its own objects: the Secrets with API keys.
@@ -202,7 +202,7 @@ async fn follow_keys(secrets: Api<Secret>, keys: Arc<Keys>) {
     }
 }
 
-/// What the watches and other tasks keep up to date.
+/// The state that watches and other tasks keep up to date.
 struct Watches {
     sandboxes: Arc<Watched<Sandbox>>,
     sets: Arc<Watched<SandboxSet>>,

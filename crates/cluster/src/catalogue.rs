@@ -40,7 +40,7 @@ pub(crate) struct Catalogue {
     changed: watch::Sender<u64>,
 }
 
-/// What is in force.
+/// The catalogue and the blueprint in force.
 #[derive(Clone)]
 pub(crate) struct State {
     pub(crate) in_force: Arc<CatalogueInForce>,
@@ -125,7 +125,7 @@ impl Catalogue {
         }
     }
 
-    /// What is in force.
+    /// The state in force.
     pub(crate) fn state(&self) -> State {
         self.state.read().clone()
     }

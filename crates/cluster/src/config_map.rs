@@ -18,7 +18,7 @@ pub(crate) struct SharedConfigMap {
     name: String,
 }
 
-/// What a write does with the state that it finds.
+/// The decision of a write about the state that it finds.
 pub(crate) enum Change {
     /// Nothing: it is as wanted.
     Nothing,

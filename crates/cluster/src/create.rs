@@ -121,7 +121,7 @@ impl Sandboxes {
         };
         let finish = self.finish(&plan, &sandbox, is_new);
         let finished = match tokio::join!(finish, quota::release(reserved, None)).0 {
-            // What a client waits for is no time of the sandbox.
+            // The client's wait does not count as lifetime.
             Ok(ready) if is_new || plan.entry.is_some() => self.begin(&plan, &ready).await,
             Ok(ready) => Ok(Arc::new(record::of(&ready, Time::now()))),
             Err(error) => Err(error),
@@ -219,7 +219,7 @@ impl Sandboxes {
         Err(refused(error))
     }
 
-    /// Looks for a waiting sandbox again, until one comes or the time is over.
+    /// Looks for a waiting sandbox until one comes or the timeout expires.
     async fn take_within(
         &self,
         plan: &Plan,

@@ -1,4 +1,4 @@
-//! What a cluster does with other means: builds and images. Each refusal names them; lists are empty.
+//! Builds and images, which a cluster handles by other means. Each refusal names them; lists are empty.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -19,7 +19,7 @@ use crate::failure;
 use crate::identity::{Key, key};
 use crate::watched::Watched;
 
-/// How often the sets are compared with the catalogue without a change of it: somebody may have deleted one.
+/// How often the sets are compared with an unchanged catalogue: a set may have been deleted.
 const LOOK: Duration = Duration::from_secs(20);
 
 /// Keeps the sets of the pools.
@@ -29,7 +29,7 @@ pub(crate) struct EntryPools {
     pub(crate) sets: Arc<Watched<SandboxSet>>,
 }
 
-/// What a set needs.
+/// The desired state of a set.
 #[derive(Debug, PartialEq)]
 enum Need {
     Nothing,

@@ -23,7 +23,7 @@ use crate::routes::WAKE_ON_TRAFFIC;
 use crate::sandboxes::Sandboxes;
 use crate::snapshots::Wanted;
 
-/// How long the copy of a fork stays if nobody deletes it.
+/// The lifetime of a fork's copy, if it is not deleted before.
 const KEPT: Duration = Duration::from_secs(3600);
 
 /// How long the copy may take.

@@ -30,8 +30,8 @@ pub(crate) fn new_sandbox_id(namespace: &str, entropy: [u8; 16]) -> Option<Sandb
     format!("{random}{}", bound(namespace, random)).parse().ok()
 }
 
-/// The characters that bind an id to its namespace. Who may write sandboxes of one namespace cannot label
-/// one with an id of another.
+/// The characters that bind an id to its namespace. A client that may write sandboxes in one namespace
+/// cannot label one with an id of another.
 fn bound(namespace: &str, random: &str) -> String {
     let id = SandboxId::from_entropy(entropy_of(&["bound", namespace, random]));
     let id = id.as_str();
@@ -57,7 +57,7 @@ pub(crate) fn sandbox_id(sandbox: &Sandbox) -> SandboxId {
     })
 }
 
-/// One run of a sandbox: a pod with its address.
+/// A run of a sandbox: a pod with its address.
 pub(crate) fn execution(pod: &str, address: &str) -> ExecutionId {
     ExecutionId::from_entropy(entropy_of(&["pod", pod, address]))
 }

@@ -1,4 +1,4 @@
-//! What the cluster can run, as far as its nodes say.
+//! The capabilities of the cluster, as its nodes report them.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;

@@ -82,7 +82,7 @@ impl Keys {
                     known.by_hash.insert(record.hash.clone(), record.clone());
                     known.by_id.insert(record.id, record);
                 }
-                // The error tells no key: the record has a hash alone.
+                // The error shows no key: the record contains a hash only.
                 Err(error) => tracing::warn!(name, %error, "cannot read an API key"),
             }
         }

@@ -1,7 +1,7 @@
 //! The addresses of nodes, which no sandbox has.
 //!
-//! Who may write the status of a sandbox could name a node there, and reach what listens on it through the
-//! gateway. A pod in the network of its node is therefore no sandbox.
+//! A client that may write the status of a sandbox could put a node's address there, and reach the node's ports through
+//! the gateway. A pod in the network of its node is therefore no sandbox.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What a pod template says about the sandboxes that are made from it.
+//! The properties of sandboxes that follow from their pod template.
 
 use std::num::NonZeroU16;
 
@@ -71,7 +71,7 @@ fn text(quantities: Option<&Value>, name: &str) -> Option<String> {
     }
 }
 
-/// What the pod uses of a quota: the limits of its containers, and where one has none, what it requests.
+/// The pod's share of a quota: the limits of its containers, or their requests where they have no limits.
 pub(crate) fn amount(template: Option<&PodTemplate>) -> Amount {
     let of = |field: &str| {
         let list = template.and_then(|template| template.spec.get(field)?.as_array());
@@ -162,7 +162,7 @@ pub(crate) fn runtime(template: Option<&PodTemplate>) -> RuntimeName {
     class.unwrap_or_else(default_runtime)
 }
 
-/// What a runtime class isolates with, as far as its name says so: the handler is known to nodes only.
+/// The isolation of a runtime class, judged by its name: only nodes know the handler.
 pub(crate) fn isolation(runtime: &RuntimeName) -> Isolation {
     match runtime.as_str() {
         "gvisor" | "runsc" | "shoal" => Isolation::UserspaceKernel,

@@ -79,7 +79,7 @@ impl From<NotReserved> for CreateError {
     }
 }
 
-/// What is to be reserved.
+/// The request for a reservation.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     /// The key.
@@ -129,10 +129,10 @@ impl Quotas {
         }
     }
 
-    /// Reserves what a sandbox will use.
+    /// Reserves the resources of a sandbox.
     ///
     /// # Errors
-    /// When that is over the quota, or the API server refuses.
+    /// When they exceed the quota, or the API server refuses.
     pub(crate) async fn reserve(&self, ask: Ask) -> Result<Hold<'_>, NotReserved> {
         let end = Instant::now() + PATIENCE;
         let _one = self.gate.lock().await;
@@ -261,7 +261,7 @@ fn reservations(state: &ConfigMap, key: KeyId) -> Vec<Reservation> {
     .collect()
 }
 
-/// What the sandbox will use beyond what is counted for it already.
+/// The part of the sandbox's need that is not counted yet.
 fn more(ask: &Ask, sandboxes: &[(String, Amount, Scope)], reserved: &[Reservation]) -> Amount {
     let sandboxes = sandboxes.iter().map(|(name, amount, _)| (name, *amount));
     let reserved = reserved.iter().map(|one| (&one.sandbox, one.amount));
@@ -283,7 +283,7 @@ fn abandoned(seen: &mut HashMap<String, Instant>, state: &ConfigMap, now: Instan
     old.cloned().collect()
 }
 
-/// What a sandbox uses.
+/// The usage of a sandbox.
 pub(crate) fn amount_of(sandbox: &Sandbox) -> Amount {
     pod::amount(sandbox.spec.template.as_ref())
 }

@@ -22,17 +22,17 @@ pub(crate) enum NotReady {
     /// The command of its template failed.
     #[error("startupCmd of its template failed: {0}")]
     Startup(String),
-    /// The time is over.
+    /// The timeout expired.
     #[error("not within {} s: {state}", .time.as_secs())]
     TooSlow {
         /// The time.
         time: Duration,
-        /// What it waits for, as far as its status says.
+        /// The reason for the wait, from its status.
         state: String,
     },
 }
 
-/// What a look at a sandbox says.
+/// The readiness of a sandbox at one moment.
 enum Look {
     Ready,
     Waiting,
@@ -71,7 +71,7 @@ pub(crate) async fn wait(
 /// Waits until the command of a sandbox's template has run in its container.
 ///
 /// # Errors
-/// When it fails, or when the sandbox goes or the time is over before its end.
+/// When it fails, or when the sandbox is deleted or the timeout expires before its end.
 pub(crate) async fn started(
     sandboxes: &Watched<Sandbox>,
     key: &Key,
@@ -121,7 +121,7 @@ fn look(sandbox: &Sandbox, generation: i64, now: Time) -> Look {
     }
 }
 
-/// What a sandbox waits for.
+/// Why a sandbox is not ready.
 pub(crate) fn describe(sandbox: &Sandbox) -> String {
     let status = sandbox.status.clone().unwrap_or_default();
     let phase = status.phase.unwrap_or_default().as_str();

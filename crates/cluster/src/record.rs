@@ -24,7 +24,7 @@ use crate::{identity, pod};
 /// The metadata key with the namespace and the name of the custom resource.
 const SANDBOX_RESOURCE: &str = "e2b.agents.kruise.io/sandbox-resource";
 
-/// Deadlines further away than this are none: those who pause for ever write a hundred years.
+/// Later deadlines count as none: clients that pause forever write a hundred years.
 const FOR_EVER: Duration = Duration::from_secs(50 * 365 * 24 * 3600);
 
 /// The record of a sandbox.
@@ -94,7 +94,7 @@ fn spec(
         start: None,
         start_env: BTreeMap::new(),
         purpose: Purpose::Use,
-        // That of its entry.
+        // The port of its entry.
         port: entry.and_then(|_| pod::port(template)),
         privileged: false,
     }
@@ -199,7 +199,7 @@ fn state(sandbox: &Sandbox, now: Time) -> State {
     }
 }
 
-/// What a paused sandbox has kept.
+/// The kept contents of a paused sandbox.
 fn saved(sandbox: &Sandbox) -> Saved {
     Saved {
         contents: contents(sandbox),

@@ -1,4 +1,4 @@
-//! What was saved of sandboxes: Checkpoints, each with the SandboxTemplate of its name, from which clones are made.
+//! Snapshots and pauses of sandboxes: Checkpoints, each with the SandboxTemplate of its name, from which clones are made.
 
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ impl Saves {
             return None;
         }
         let template = self.templates.get(&key(&checkpoint.metadata))?;
-        // One of this name that is not the checkpoint's is nobody's promise.
+        // Another template with this name does not count.
         let owners = template.metadata.owner_references.iter().flatten();
         let uid = checkpoint.metadata.uid.as_ref();
         let owned = owners.into_iter().any(|owner| Some(&owner.uid) == uid);
@@ -112,7 +112,7 @@ pub(crate) fn is_id(text: &str) -> bool {
     parts.is_some_and(|(key, digest)| digits(key, ID.0) && digits(digest, ID.1))
 }
 
-/// Whether nobody lists it: the copy of a fork.
+/// Whether it is the copy of a fork, which is not listed.
 fn is_copy(checkpoint: &Checkpoint) -> bool {
     checkpoint.annotation(annotation::COPY_OF_FORK) == Some("true")
 }
@@ -153,7 +153,7 @@ impl SavedSandbox {
         }
     }
 
-    /// What a clone is the only member of.
+    /// The set whose only member is the clone.
     pub(crate) fn set(&self) -> &Arc<SandboxSet> {
         &self.set
     }

@@ -166,7 +166,7 @@ impl TelemetryPort for Telemetry {
         Box::pin(self.log(principal, sandbox, query))
     }
 
-    /// What the sandbox uses now: nothing is kept here.
+    /// The sandbox's current usage: no history is kept here.
     fn metrics<'a>(
         &'a self,
         permit: &'a SandboxPermit,

@@ -29,7 +29,7 @@ use crate::watched::Watched;
 
 pub(crate) use self::found::Found;
 
-/// What to use instead of a template's own API.
+/// The alternative to a template's own API.
 const SETS: &str = "templates are SandboxSets here, which kubectl changes, and entries of the catalogue, which POST /api/v1/config/templates replaces";
 
 /// The templates of all namespaces.
@@ -40,7 +40,7 @@ pub(crate) struct Templates {
     choices: TemplatesConfig,
 }
 
-/// What requests without a template get, and who may name images.
+/// The defaults for requests without a template, and which keys may name images.
 #[derive(Debug, Clone, Default)]
 pub struct TemplatesConfig {
     /// The template of a request without template and image.
@@ -221,7 +221,7 @@ impl TemplatesPort for Templates {
         principal: &'a Principal,
         reference: &'a TemplateRef,
     ) -> BoxFuture<'a, Result<(), TemplateError>> {
-        // What is none may be a snapshot.
+        // The name may be that of a snapshot.
         let refused = match self.find(principal, reference) {
             Some(_) => unserved("the removal of a template"),
             None => TemplateError::NotFound(reference.to_string()),

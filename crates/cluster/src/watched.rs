@@ -1,4 +1,4 @@
-//! What the watches have seen.
+//! The state that the watches have seen.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -47,7 +47,7 @@ impl<K> Kind for K where
 pub(crate) struct Watched<K> {
     state: RwLock<State<K>>,
     index: Index<K>,
-    /// Those who wait for changes of an object.
+    /// Waiters for changes of an object.
     waiting: Mutex<HashMap<Key, Arc<Notify>>>,
     synced: watch::Sender<bool>,
 }
@@ -57,7 +57,7 @@ pub(crate) type Index<K> = fn(&K) -> Vec<String>;
 
 struct State<K> {
     objects: HashMap<Key, Arc<K>>,
-    /// What was put since the last list began: it may be newer than the list.
+    /// Objects put since the last list began: they may be newer than the list.
     put: HashSet<Key>,
     indexed: HashMap<String, HashSet<Key>>,
     /// The UIDs of objects that have ended, and when. An answer that arrives later does not bring them back.
@@ -184,7 +184,7 @@ impl<K: Kind> Watched<K> {
         objects.cloned().collect()
     }
 
-    /// What `found` finds, now or after a change of the object with this key, within a time.
+    /// The first result of `found`, now or after a change of the object with this key, within a timeout.
     pub(crate) async fn wait_for<T>(
         &self,
         key: &Key,

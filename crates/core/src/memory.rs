@@ -5,7 +5,7 @@
 
 use crate::resources::Mib;
 
-/// What a sandbox that is starting will use: as an empty gVisor sandbox does.
+/// The memory that a starting sandbox is assumed to need: that of an empty gVisor sandbox.
 const STARTING: Mib = Mib(64);
 
 /// The machine is short of memory when all of its programs wait for memory for this share of the time, in percent.
@@ -22,7 +22,7 @@ const RESERVED_MOST: Mib = Mib(1024);
 pub struct MachineMemory {
     /// All of it.
     pub total: Mib,
-    /// What programs can still get. The kernel takes it from caches, too.
+    /// The memory that programs can still get, including caches that the kernel can drop.
     pub available: Mib,
     /// The share of the last ten seconds in which all programs waited for memory, in percent; `None` if the kernel does
     /// not count it.

@@ -44,11 +44,11 @@ pub struct ParkingRules {
     pub after: Duration,
     /// How many times longer that is, at most, for a sandbox that is woken often.
     pub backoff: u32,
-    /// What must stay free on the disk.
+    /// The reserve on the disk.
     pub disk_room: Mib,
 }
 
-/// What is known of a sandbox, and of the disk, when it is judged.
+/// The facts about a sandbox and the disk by which it is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// Now.
@@ -65,7 +65,7 @@ pub struct Facts {
     pub room: Option<u64>,
 }
 
-/// What the daemon inside says of a sandbox.
+/// The daemon's view of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inside {
     /// Programs that run, other than the daemon, its kernels and the start command.

@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// What a limit counts.
+/// The dimension of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Dimension {
     /// Sandboxes.
@@ -36,7 +36,7 @@ impl fmt::Display for Dimension {
 pub enum Scope {
     /// All, with those that are paused.
     All,
-    /// Those that are not paused.
+    /// Sandboxes that are not paused.
     Running,
 }
 
@@ -53,9 +53,9 @@ impl fmt::Display for Scope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaLimit {
-    /// What it counts.
+    /// Its dimension.
     pub dimension: Dimension,
-    /// Of which sandboxes.
+    /// The sandboxes that count.
     pub scope: Scope,
     /// The most there may be.
     pub limit: u64,
@@ -181,7 +181,7 @@ impl Amount {
         }
     }
 
-    /// What this amount is more than another, in each dimension.
+    /// The excess of this amount over another, in each dimension.
     #[must_use]
     pub fn beyond(self, other: Self) -> Self {
         Self {
@@ -206,7 +206,7 @@ impl AddAssign for Amount {
     }
 }
 
-/// What the sandboxes of a key use, and what is reserved for them.
+/// The usage of a key's sandboxes, and the reservations for them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Used {
     all: Amount,
@@ -256,9 +256,9 @@ impl Used {
 pub struct OverQuota {
     /// The limit.
     pub limit: QuotaLimit,
-    /// What is used.
+    /// The usage.
     pub used: u64,
-    /// What the request needs.
+    /// The need of the request.
     pub asked: u64,
 }
 

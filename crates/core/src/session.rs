@@ -125,7 +125,7 @@ impl fmt::Display for WindowName {
     }
 }
 
-/// What is stored of a session, besides its files.
+/// The stored record of a session, without its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
     /// Its id.
@@ -138,19 +138,19 @@ pub struct SessionRecord {
     pub key: KeyId,
     /// The user's labels.
     pub metadata: BTreeMap<String, String>,
-    /// What machine it gets.
+    /// Its machine.
     pub machine: MachineType,
     /// How long its machine lives.
     pub life: Life,
     /// Its present machine.
     pub sandbox: Option<SandboxId>,
-    /// The machine that has had the session's files, which tells them from those that it came with.
+    /// The machine that has had the session's files. Its other files came with its template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filled: Option<SandboxId>,
-    /// What that machine calls its system, and why it is not what the session asked for.
+    /// The system of that machine, and why it is not the requested one.
     #[serde(default)]
     pub system: Option<String>,
-    /// What isolates that machine.
+    /// The isolation of that machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
     /// When it was made.
@@ -161,7 +161,7 @@ pub struct SessionRecord {
     /// Whether, and how often, requests to its preview start its machine.
     #[serde(default)]
     pub wakes: Wakes,
-    /// What is kept of its external machine; none for sandboxes.
+    /// The stored facts about its external machine; `None` for sandboxes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalRecord>,
 }

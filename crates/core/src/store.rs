@@ -65,7 +65,7 @@ pub enum StoreError {
     Corrupt {
         /// The key of the record.
         key: String,
-        /// What is wrong with the record.
+        /// The problem of the record.
         detail: String,
     },
     /// The disk is full.

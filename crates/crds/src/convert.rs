@@ -1,7 +1,7 @@
 //! Conversion between v1alpha1 and v1beta1.
 //!
 //! The storage version is v1beta1. An object that was written in v1alpha1 carries that form in an
-//! annotation, which also tells controllers in which version it was written. What v1alpha1 cannot hold is
+//! annotation, by which controllers also recognise the version. What v1alpha1 cannot hold is
 //! in an annotation of the v1alpha1 form. So a round trip loses nothing, in either direction.
 
 mod claim;

@@ -34,7 +34,7 @@ impl ActivityReader {
         let this = self.clone();
         match tokio::task::spawn_blocking(move || this.read()).await {
             Ok(Ok(activity)) => response::not_stored(response::json(StatusCode::OK, &activity)),
-            // Without the connections nobody can say that it is idle.
+            // Without the connections, it may not be idle.
             Ok(Err(_)) | Err(_) => response::status(StatusCode::SERVICE_UNAVAILABLE),
         }
     }

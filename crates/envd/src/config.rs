@@ -10,7 +10,7 @@ use shoal_protocol::token::AccessToken;
 
 use crate::log::Level;
 
-/// What `--help` prints.
+/// The output of `--help`.
 pub(crate) const HELP: &str = "\
 The daemon inside every sandbox. Reads its access token from the first line of standard input.
 

@@ -69,7 +69,7 @@ impl Meter {
         if let Some((limit, busy)) = limited
             && let Some(total) = uptime()
         {
-            // The kernel has run for longer than the container: the first sample tells nothing.
+            // The kernel has run for longer than the container: the first sample is meaningless.
             let now = Times { busy, total };
             let before = self.0.lock().replace(now).unwrap_or(now);
             return percent(before, now, limit);

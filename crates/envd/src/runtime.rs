@@ -266,7 +266,7 @@ fn entries(path: &Path) -> io::Result<Vec<ListedEntry>> {
             let text = format!("the directory has more than {MAX_ENTRIES} entries");
             return Err(io::Error::other(text));
         }
-        // What a symlink leads to, or the link itself if that is nothing.
+        // The target of a symlink, or the link itself if it has none.
         let meta = match std::fs::metadata(entry.path()).or_else(|_| entry.metadata()) {
             Ok(meta) => meta,
             // Removed meanwhile.

@@ -1,4 +1,4 @@
-//! What several services of the daemon share.
+//! Shared by several services of the daemon.
 
 use std::sync::Arc;
 

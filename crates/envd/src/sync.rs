@@ -1,8 +1,8 @@
 //! `/sync`: the files of a session in the home directory of a user.
 //!
-//! The server keeps the files of a session outside of the sandbox. [`watcher`] tells it what changes inside, [`apply`] makes
+//! The server keeps the files of a session outside of the sandbox. [`watcher`] reports what changes inside, [`apply`] makes
 //! changes from outside. Both work on threads with the user's own rights ([`identity`]), and never leave the directory
-//! ([`home`]): whoever is in the sandbox may replace anything by a link, a pipe or a directory at any moment.
+//! ([`home`]): programs in the sandbox may replace anything by a link, a pipe or a directory at any moment.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ struct Current {
     replaced: Arc<Notify>,
 }
 
-/// Whose home a request is about.
+/// The owner of the home that a request is about.
 struct Asked {
     identity: Identity,
     home: PathBuf,

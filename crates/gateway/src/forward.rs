@@ -204,7 +204,7 @@ mod tests {
             ("x-own", "kept"),
         ];
         assert_eq!(headers, map(&expected));
-        // Those of a trusted proxy stay, and its address is appended.
+        // The headers of a trusted proxy stay, and its address is appended.
         let mut headers = map(&said);
         set_forwarded(
             &mut headers,

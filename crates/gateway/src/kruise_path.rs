@@ -10,13 +10,13 @@ use shoal_protocol::headers::{SANDBOX_ID, SANDBOX_PORT};
 
 use crate::path_route::{API_KEY, sandbox_csp};
 
-/// What every path of a sandbox begins with.
+/// The prefix of every path of a sandbox.
 const PREFIX: &str = "/kruise/";
 
 /// The word in the place of a sandbox that stands for the API.
 const API: &str = "api";
 
-/// What a path is for.
+/// The target of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KruisePath {
     /// It is none of OpenKruise's.

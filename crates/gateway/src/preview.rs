@@ -5,7 +5,7 @@ use shoal_core::session::preview::{PreviewDomain, PreviewName};
 
 use crate::target::host_of;
 
-/// What the host of a request names under the domain of previews; none for other hosts.
+/// The target of a request's host under the domain of previews; `None` for other hosts.
 #[must_use]
 pub fn find(headers: &HeaderMap, uri: &Uri, domain: &PreviewDomain) -> Option<PreviewName> {
     domain.find(host_of(headers, uri))

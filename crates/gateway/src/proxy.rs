@@ -254,7 +254,7 @@ impl Gateway {
                 }
                 self.wake(target, Refusal::Busy).await?
             }
-            // What reaches a running sandbox wakes a parked one: nobody can tell them apart.
+            // A request that reaches a running sandbox wakes a parked one: clients cannot distinguish them.
             Lookup::Parked(auth) => {
                 if authenticated == AuthenticatedBy::Tokens {
                     check_traffic_token(auth.traffic_access_token.as_ref(), target, headers)?;
@@ -306,7 +306,7 @@ impl Gateway {
             }),
         };
         match response {
-            // 101 without an upgrade in the request: the client could not tell where HTTP ends.
+            // 101 without an upgrade in the request: the client would not know where HTTP ends.
             Ok((response, _))
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS
                     && client_side.is_none() =>

@@ -16,7 +16,7 @@ use shoal_core::store::StoreError;
 pub(crate) struct ToolError {
     /// A stable word for programs.
     pub(crate) code: &'static str,
-    /// What failed and what to do, for the agent.
+    /// The failure and its cure, for the agent.
     pub(crate) message: String,
     pub(crate) result: AuditResult,
 }

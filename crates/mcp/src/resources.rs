@@ -31,7 +31,7 @@ const ENTRIES: usize = 1000;
 /// The most of a log that is read, in bytes.
 const LOG_MAX: usize = 256 << 10;
 
-/// What a path in a URI cannot have as it is.
+/// The characters that must be escaped in the path of a URI.
 const ESCAPED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -43,7 +43,7 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'{')
     .add(b'}');
 
-/// What a URI names.
+/// The target of a URI.
 #[derive(Debug, PartialEq, Eq)]
 enum Named {
     /// A file of a sandbox, by its absolute path.

@@ -25,7 +25,7 @@ use crate::resources;
 use crate::session::Session;
 use crate::tools::{self, Call, Reply};
 
-/// What the model is told about the server.
+/// The description of the server for the model.
 const INSTRUCTIONS: &str = "\
 Sandboxes: isolated Linux machines in which you run commands and code, and keep files. This session has a sandbox of its \
 own. It is created when a tool first needs it, and ends with the session, with everything in it. Tools act on it unless \
@@ -35,7 +35,7 @@ parts of it. `snapshot` saves a sandbox, and `restore` starts another from it.";
 /// The key of a failure in a result's `_meta`, for programs.
 const ERROR: &str = "shoal.dev/error";
 
-/// What all sessions share.
+/// Shared by all sessions.
 pub(crate) struct Shared {
     pub(crate) ports: Ports,
     pub(crate) config: McpConfig,

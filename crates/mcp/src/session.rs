@@ -107,7 +107,7 @@ impl Session {
         let mut activity = self.activity.subscribe();
         loop {
             let now = *activity.borrow_and_update();
-            // Too late to be told is never.
+            // A time that cannot be represented is never.
             let end = now.last.checked_add(self.idle);
             let over = async {
                 match end {

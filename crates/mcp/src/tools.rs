@@ -117,7 +117,7 @@ impl Call {
     }
 }
 
-/// What a tool answers.
+/// The answer of a tool.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) content: Vec<ContentBlock>,
@@ -150,7 +150,7 @@ pub(crate) struct Spec {
     pub(crate) run: Run,
 }
 
-/// What a tool does to the world.
+/// The side effects of a tool.
 #[derive(Debug, Clone, Copy)]
 enum Effect {
     /// It only reads.

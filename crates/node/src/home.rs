@@ -79,7 +79,7 @@ impl Home {
         corrected.log();
         // This lock shows a running server even if its data directory was deleted.
         let state_lock = lock::take(&run)?;
-        // Recovery tools can tell from it which installation this state belongs to.
+        // It shows recovery tools which installation this state belongs to.
         modes::create_file(&run.join(DATA))?.write_all(data.as_os_str().as_bytes())?;
         Ok(Self {
             data,

@@ -22,7 +22,7 @@ const FORMAT: &str = "shoal-sandbox";
 /// Version that this program writes.
 const VERSION: u32 = 1;
 
-/// What the driver knows about a sandbox.
+/// The driver's record of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Format and version of the file.
@@ -92,7 +92,7 @@ impl Manifest {
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
-        // In this order: both files tell the slot's owner, and an older manifest names another
+        // In this order: both files name the slot's owner, and an older manifest names another
         // slot.
         self.rewrite(directory)?;
         hold_slot(directory)

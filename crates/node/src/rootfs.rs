@@ -242,7 +242,7 @@ mod tests {
         lower: Vec<PathBuf>,
     }
 
-    /// What the name of the directory begins with: characters that need escaping.
+    /// The prefix of the directory's name: characters that need escaping.
     const ESCAPED: &str = "a b,c:d\\e";
 
     /// `layers` layers, each with a file named after its number, in a directory that needs

@@ -49,7 +49,8 @@ const CAPABILITIES: [Capability; 11] = [
     Capability::Setuid,
 ];
 
-/// What root of a privileged sandbox has in addition: mounts, networks, namespaces and device files of gVisor's kernel.
+/// The additional capabilities of root in a privileged sandbox, for mounts, networks, namespaces and device files of
+/// gVisor's kernel.
 /// Docker needs them, and gives some of them to its containers. None reaches the machine's kernel, so a runtime that shares
 /// it never gets them.
 const PRIVILEGED_CAPABILITIES: [Capability; 5] = [

@@ -1,4 +1,4 @@
-//! What the machine lacks, and leftovers of crashes.
+//! Finds what the machine lacks, and leftovers of crashes.
 
 use std::fs;
 use std::io;

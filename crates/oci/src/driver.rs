@@ -255,7 +255,7 @@ impl Shared {
     }
 
     /// Reports the end of a sandbox, unless it is being destroyed or another run has begun. Without a
-    /// known reason, the kernel's counters tell whether it ran out of memory.
+    /// known reason, the kernel's counters show whether it ran out of memory.
     async fn report_end(&self, id: SandboxId, execution: ExecutionId, known: Option<FailReason>) {
         let reported = {
             let mut live = self.live.lock();

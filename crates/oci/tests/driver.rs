@@ -307,7 +307,7 @@ impl Hanging {
     }
 
     fn config(&self) -> RuntimeConfig {
-        // What does not hang has to end within this, on a busy machine too.
+        // An operation that does not hang ends within this time, even on a busy machine.
         let soon = Duration::from_secs(15);
         RuntimeConfig {
             runsc: self.0.clone(),

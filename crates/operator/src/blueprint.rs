@@ -1,4 +1,4 @@
-//! What a template gives to the sandboxes of pools and claims, with secure defaults.
+//! The settings of a template for the sandboxes of pools and claims, with secure defaults.
 
 use serde_json::{Value, json};
 use shoal_crds::convert::{sandbox_to_v1beta1, written_in_v1alpha1};

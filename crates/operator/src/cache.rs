@@ -36,7 +36,7 @@ pub(crate) fn key<K: Resource>(object: &K) -> Key {
     )
 }
 
-/// What a controller's kinds must be.
+/// The requirements on a controller's kinds.
 pub(crate) trait Kind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone

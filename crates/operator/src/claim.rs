@@ -50,7 +50,7 @@ pub(crate) struct ClaimController {
     pub(crate) templates: Arc<Cache<SandboxTemplate>>,
     pub(crate) candidates: Arc<Candidates>,
     pub(crate) startups: Arc<Startups>,
-    /// What refills of pools wait for.
+    /// Adoptions, for which refills of pools wait.
     pub(crate) adoptions: Adoptions,
     /// Whether to publish events about claims that have got a sandbox.
     pub(crate) events: bool,

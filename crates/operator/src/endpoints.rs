@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 /// Counts when the metrics are read.
 pub type Gauges = Box<dyn Fn() -> String + Send + Sync>;
 
-/// What the endpoints answer from.
+/// The state behind the endpoints.
 #[derive(Clone)]
 pub struct Endpoints {
     /// Whether the caches have listed everything, or another replica leads.

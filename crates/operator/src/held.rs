@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How long a status waits that tells no more than progress towards readiness. A pod that is ready within
+/// How long a status waits that only reports progress towards readiness. A pod that is ready within
 /// this time costs one write, not four. Pods of a busy cluster take hundreds of milliseconds.
 const HELD: Duration = Duration::from_secs(1);
 

@@ -32,7 +32,7 @@ pub(crate) struct Candidate {
     seen: Option<(LeaseSpec, Instant)>,
 }
 
-/// What an attempt shows.
+/// The result of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     /// This candidate holds the lease, or may take it.
@@ -98,7 +98,7 @@ impl Candidate {
         }
     }
 
-    /// Takes or renews the lease, if it may. A conflict is an error: the next attempt sees who was faster.
+    /// Takes or renews the lease, if it may. A conflict is an error: the next attempt sees the other's lease.
     async fn attempt(&mut self) -> kube::Result<bool> {
         let params = PostParams::default();
         let Some(mut lease) = self.api.get_opt(NAME).await? else {

@@ -150,8 +150,8 @@ impl SandboxController {
             .event(wanted.sandbox, true, status::SEVERAL_PODS, note);
     }
 
-    /// Writes the status if it differs. With `may_hold`, a status that tells only of progress waits for a
-    /// moment; the result is how long.
+    /// Writes the status if it differs. With `may_hold`, a status that only reports progress waits for a
+    /// moment; returns how long.
     async fn write_status(
         &self,
         wanted: &Wanted<'_>,
@@ -187,7 +187,7 @@ impl SandboxController {
     }
 }
 
-/// Whether a status only tells of progress: the sandbox is not ready, as before.
+/// Whether a status only reports progress: the sandbox is not ready, as before.
 fn is_progress(before: &SandboxStatus, after: &SandboxStatus) -> bool {
     let state = |status: &SandboxStatus, kind: &str| {
         conditions::find(&status.conditions, kind)

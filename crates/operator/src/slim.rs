@@ -131,7 +131,7 @@ pub(crate) struct PodIp {
     pub(crate) ip: String,
 }
 
-/// What a service selects and publishes.
+/// The selector and the ports of a service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ServiceSpec {

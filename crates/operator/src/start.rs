@@ -199,7 +199,7 @@ async fn serve_webhook(
 fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "shoal".to_owned());
     let mut random = [0; 8];
-    // Without randomness, the process id tells replicas of one machine apart.
+    // Without randomness, the process id distinguishes replicas on one machine.
     if getrandom::fill(&mut random).is_err() {
         random = u64::from(std::process::id()).to_be_bytes();
     }

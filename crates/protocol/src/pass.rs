@@ -1,7 +1,7 @@
 //! Who may give a daemon in a pod its first settings.
 //!
-//! A daemon on one machine has its token before it listens. One in a pod has nobody beside it that it could
-//! ask, and the first client of its port could set a token of its own. So the program that makes pods and
+//! A daemon on one machine has its token before it listens. One in a pod has none, and the first client of its port could
+//! set a token of its own. So the program that makes pods and
 //! the one that claims them share a secret, from which each sandbox has a pass. The pod's environment has a
 //! digest of the pass, from which neither pass nor secret can be computed; the first `/init` presents the
 //! pass.

@@ -36,7 +36,7 @@ pub const KEEPALIVE: Duration = Duration::from_secs(60);
 /// The longest line of an answer, in bytes.
 pub const LINE_MAX: usize = 16 << 10;
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum WatchLine {
@@ -71,7 +71,7 @@ pub enum WatchLine {
         /// Why.
         reason: String,
     },
-    /// Everything before this flush has been told. The first is 0.
+    /// Every change before this flush has been reported. The first is 0.
     Settled {
         /// Its number.
         flush: u64,

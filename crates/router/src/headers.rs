@@ -19,7 +19,7 @@ const DEFAULT_PORT: u16 = 8888;
 /// The longest DNS label.
 const LABEL_MAX: usize = 63;
 
-/// What a request asks for.
+/// The target of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// The name of the sandbox.

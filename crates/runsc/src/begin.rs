@@ -55,7 +55,7 @@ fn attempt(call: &Call, state: &Path, container: &ContainerRecord) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// What runsc does in place of the start.
+/// The command of runsc in place of the start.
 fn words(call: &Call, restore: &Restore) -> Vec<OsString> {
     match restore.contents {
         // Its files were there since it was created.

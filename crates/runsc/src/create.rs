@@ -67,7 +67,7 @@ fn prepare_daemon(spec: &mut Spec, name: Option<&str>, bundle: &Path) -> Result<
     spec.write(bundle)
 }
 
-/// What a new sandbox is made of, and restored from.
+/// The inputs of a new sandbox, and its checkpoint.
 fn sandbox_record(spec: &Spec, state: &Path) -> Result<SandboxRecord, Failure> {
     let of = |key, what| {
         let value = spec.cri(key).ok_or(Failure::Incomplete(what))?;
@@ -115,7 +115,7 @@ fn checked(record: &SandboxRecord, id: &CheckpointId, state: &Path) -> Result<Re
     })
 }
 
-/// What a new container is made of, and whether its start restores it.
+/// The inputs of a new container, and whether its start restores it.
 fn container_record(
     call: &Call,
     records: &Records,

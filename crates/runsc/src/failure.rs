@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// Tells the shim, which reads the log, and whoever reads the standard error.
+    /// Reports the failure to the shim, which reads the log, and on the standard error.
     pub(crate) fn tell(&self, log: Option<&Path>) {
         let message = format!("shoal-runsc: {self}");
         eprintln!("{message}");

@@ -1,4 +1,4 @@
-//! What is known of a checkpoint's files, so that many pods of one checkpoint read them once.
+//! The verified files of a checkpoint, so that many pods of one checkpoint read them once.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;

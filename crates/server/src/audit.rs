@@ -157,7 +157,7 @@ impl Bound {
     }
 }
 
-/// Writes until told to end, in batches.
+/// Writes in batches, until it is asked to end.
 fn write(jobs: &Receiver<Job>, mut files: Files, lost: &AtomicU64) {
     let mut complained: Option<Instant> = None;
     let mut ends = false;

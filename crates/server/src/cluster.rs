@@ -77,7 +77,7 @@ pub(crate) async fn run(
     let (ports, routes) = (backend.ports(), backend.routes());
     let (dispatch, mcp) = app::dispatch(config, ports, routes, &shares, &audit, &stopping);
     let acceptor = certificates.map(|certificates| certificates.acceptor);
-    // What a request has begun is in the cluster: only MCP sessions end here.
+    // Requests have their state in the cluster: only MCP sessions end here.
     let work = api::drained(mcp, std::future::ready(()));
     let signals = stop::StopSignals::handle()?;
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);

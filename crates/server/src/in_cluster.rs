@@ -1,4 +1,4 @@
-//! What the commands for a Kubernetes cluster have in common: a log and a runtime.
+//! Shared by the commands for a Kubernetes cluster: a log and a runtime.
 
 use std::process::ExitCode;
 

@@ -76,7 +76,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 const BIND_TIMEOUT: Duration = Duration::from_secs(2);
 const BIND_RETRY: Duration = Duration::from_millis(20);
 
-/// What a listener serves.
+/// The services of a listener.
 pub(crate) trait Answer: Clone + Send + Sync + 'static {
     /// Answers a request.
     fn answer(

@@ -256,7 +256,7 @@ fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
             runtime.block_on(cluster::run(cluster, &config, &telemetry))
         }
     };
-    // What still blocks a thread is recovered by the next start, as after a crash.
+    // The next start recovers work that still blocks a thread, as after a crash.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     // Outside the runtime, because sending traces blocks.
     telemetry.end();

@@ -9,7 +9,7 @@ use crate::in_cluster;
 
 /// Runs the agent until a signal ends it.
 pub(crate) fn run(args: NodeArgs) -> ExitCode {
-    // What it saves is closed to other users.
+    // Other users cannot read its checkpoints.
     umask(Mode::from_bits_truncate(0o077));
     let log_level = args.log_level.clone();
     in_cluster::run(&log_level, async { Ok(shoal_agent::run(args).await?) })

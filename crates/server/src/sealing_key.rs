@@ -54,7 +54,7 @@ pub(crate) fn ensure(data: &Path) -> anyhow::Result<SealingKey> {
 fn write(data: &Path) -> anyhow::Result<()> {
     let key = SealingKey::generate()?;
     let new = data.join(NEW);
-    // What an earlier start left may have another mode.
+    // A leftover of an earlier start may have another mode.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}

@@ -51,7 +51,7 @@ enum Rules {
     Hidden,
 }
 
-/// What a file counts towards the limits.
+/// The cost of a file towards the limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Cost {
     bytes: usize,
@@ -120,7 +120,7 @@ impl Ignoring {
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         for line in text.split(|byte| *byte == b'\n') {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            // A name that is no UTF-8 never returns, so a pattern for it matters to nobody.
+            // A file whose name is not UTF-8 never returns, so a pattern for it has no effect.
             let Ok(line) = std::str::from_utf8(line) else {
                 continue;
             };

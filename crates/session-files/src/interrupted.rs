@@ -1,8 +1,8 @@
-//! What a file contains when writing it in place was interrupted.
+//! The contents of a file after an interrupted write in place.
 //!
 //! A file is written in an order that can be recognised afterwards: first what the new contents have beyond the
 //! length of the old ones, then the rest from the beginning, and at last the file is cut to its new length. A mixture that a
-//! crash leaves is thereby told from the work of a user.
+//! crash leaves therefore differs from a user's work.
 
 /// Whether `found` can be what is left of writing `new` over `old`; `None` for a file that was made.
 ///
@@ -43,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    /// What is left after `steps` bytes or cuts of writing.
+    /// The contents after `steps` written or cut bytes.
     fn left(old: &[u8], new: &[u8], mut steps: usize) -> Vec<u8> {
         let mut file = old.to_vec();
         let common = old.len().min(new.len());

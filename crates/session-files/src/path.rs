@@ -64,7 +64,7 @@ impl SessionPath {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// What follows the last dot of its name.
+    /// The extension: the part after the last dot of its name.
     #[must_use]
     pub fn extension(&self) -> Option<&str> {
         let (stem, extension) = self.name().rsplit_once('.')?;

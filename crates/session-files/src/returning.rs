@@ -86,7 +86,7 @@ pub fn returns(path: &SessionPath, contents: &[u8]) -> bool {
 /// The same for contents that come in pieces.
 #[derive(Debug)]
 pub struct Contents {
-    /// What the contents of one of the media begin with, if the path is of one.
+    /// The magic bytes of a media file, if the path has such a type.
     magic: Option<&'static [u8]>,
     /// The first bytes, until there are enough of them to compare.
     first: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What a file contains, without its contents.
+//! The state of a file, without its contents.
 
 use std::fmt;
 use std::str::FromStr;
@@ -51,7 +51,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// What a regular file contains.
+/// The state of a regular file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileState {
     /// The digest of its contents.

@@ -1,4 +1,4 @@
-//! What happens in one session, told to those who listen. Without a listener it costs nothing.
+//! The events of one session, for its listeners. Without a listener they cost nothing.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct Events(Arc<Inner>);
 struct Inner {
     clock: Arc<dyn Clock>,
     listeners: Mutex<Listeners>,
-    /// The last machine whose end was told. Several notice it.
+    /// The last machine whose end was reported: several callers notice the same end.
     ended: Mutex<Option<SandboxId>>,
 }
 

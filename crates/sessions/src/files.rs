@@ -30,7 +30,7 @@ use self::table::Table;
 use self::tell::Told;
 use crate::events::Events;
 
-/// What the files of all sessions stand on.
+/// The dependencies of all sessions' files.
 #[derive(Clone)]
 pub(crate) struct FileParts {
     pub(crate) rows: Arc<dyn SessionFileStore>,
@@ -138,7 +138,7 @@ impl Files {
         Ok(())
     }
 
-    /// The next change tells how the two sides stand: a new listener does not know it.
+    /// The next change reports the state of the sync: a new listener does not know it.
     pub(crate) fn tell_sync_anew(&self) {
         self.told.forget();
     }

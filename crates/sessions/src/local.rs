@@ -70,7 +70,7 @@ impl SandboxClient for Local {
     fn run(&self, command: SandboxCommand) -> BoxFuture<'_, Result<RunningCommand, InsideError>> {
         Box::pin(async move {
             let mut local = if command.terminal.is_some() {
-                // What a shell starts in the background ignores interrupts, and bash cannot trap what it ignored from the start.
+                // Background programs of a shell ignore interrupts, and bash cannot trap signals that it ignored from the start.
                 let mut local = Command::new("env");
                 local.args(["--default-signal=INT,QUIT", "script"]);
                 local.args(["-qefc", "exec bash --norc --noprofile -i", "/dev/null"]);

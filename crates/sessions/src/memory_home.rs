@@ -1,6 +1,6 @@
 //! A home directory in memory, for tests of what uses one.
 //!
-//! A test does what users do inside ([`MemoryHome::write`] and others), decides when the watch tells of it
+//! A test does what users do inside ([`MemoryHome::write`] and others), decides when the watch reports it
 //! ([`MemoryHome::tell`], or a flush), and lets calls fail ([`Fault`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ struct State {
 
 struct Watch {
     events: mpsc::UnboundedSender<Result<HomeEvent, InsideError>>,
-    /// What the reader knows.
+    /// The reader's state.
     known: BTreeMap<SessionPath, FileState>,
     file_max: u64,
 }
@@ -111,7 +111,7 @@ impl MemoryHome {
             .collect()
     }
 
-    /// Lets the watch tell what has changed.
+    /// Lets the watch report what has changed.
     pub(crate) fn tell(&self) {
         self.0.lock().tell();
     }
@@ -130,7 +130,7 @@ impl MemoryHome {
 }
 
 impl State {
-    /// What keeps a path from being a file.
+    /// The reason why a path cannot be a file.
     fn in_the_way(&self, path: &SessionPath) -> Option<String> {
         let above = path
             .parents()

@@ -111,7 +111,7 @@ impl SealingKey {
     }
 }
 
-/// Whose value it is. Neither part contains the separator.
+/// Binds a value to its owner. Neither part contains the separator.
 fn owner(session: &SessionId, name: &str) -> Aad<Vec<u8>> {
     Aad::from(format!("shoal session secret/{session}/{name}").into_bytes())
 }

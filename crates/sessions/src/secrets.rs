@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shoal_core::session::secret::{SecretName, SecretValue};
 use tokio::sync::watch;
 
-/// What the windows of a machine have, and what they do not show.
+/// The variables of a machine's windows, and the values that they mask.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
     /// The variables.

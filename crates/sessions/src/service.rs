@@ -59,12 +59,12 @@ const RENEWAL: Duration = Duration::from_secs(600);
 /// When a machine that could not be ended is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// What sessions stand on.
+/// The dependencies of sessions.
 #[derive(Clone)]
 pub struct SessionParts {
     /// The sandboxes that are their machines.
     pub sandboxes: Arc<dyn Sandboxes>,
-    /// What happens to them.
+    /// Their events.
     pub events: Arc<dyn SandboxEvents>,
     /// The way into them.
     pub access: Arc<dyn SandboxAccess>,
@@ -78,17 +78,17 @@ pub struct SessionParts {
     pub store: Arc<dyn SessionStore>,
     /// Their secrets, sealed.
     pub secrets: Arc<dyn SessionSecretStore>,
-    /// What seals their secrets.
+    /// The key that seals their secrets.
     pub sealing_key: SealingKey,
     /// Their memories.
     pub memories: Arc<dyn SessionMemoryStore>,
-    /// What is known of their files.
+    /// Their files.
     pub rows: Arc<dyn SessionFileStore>,
     /// The contents of their files.
     pub contents: Contents,
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// What their machines can be here.
+    /// The features of their machines here.
     pub support: MachineSupport,
     /// The domain of their previews.
     pub previews: PreviewDomain,
@@ -128,7 +128,7 @@ impl SessionService {
         Ok(Self(Arc::new(service)))
     }
 
-    /// Ends the machines of sessions that nobody uses, when their time comes. Never returns.
+    /// Ends the machines of unused sessions at their deadlines. Never returns.
     pub async fn end_unused(self) {
         let service = &self.0;
         // Not awaited: a machine that does not answer must not keep others from ending.

@@ -56,10 +56,10 @@ pub(crate) const CONTAINER: &str = "session";
 /// The directory of the session's files in that container, and in the machine around it.
 pub(crate) const WORKSPACE: &str = "/workspace";
 
-/// The keys by which Docker's client detaches: a sequence that nobody types, in place of one that people do.
+/// The keys by which Docker's client detaches: a sequence that is never typed by accident.
 const DETACH_KEYS: &str = "ctrl-@,ctrl-_,ctrl-@,ctrl-_";
 
-/// What a window does.
+/// The state of a window.
 #[derive(Debug, Clone)]
 pub struct State {
     /// The command that runs.
@@ -102,7 +102,7 @@ pub struct Place {
     pub env: BTreeMap<String, String>,
     /// The secrets that its shell gets as variables.
     pub secrets: FollowSecrets,
-    /// Those who listen to what happens in it.
+    /// The listeners to its events.
     pub events: WindowEvents,
     /// Whether its shell runs in the container [`CONTAINER`] of the machine.
     pub in_container: bool,
@@ -174,7 +174,7 @@ impl Window {
         })
     }
 
-    /// What it does.
+    /// Its state.
     pub fn state(&self) -> State {
         self.state.borrow().clone()
     }
@@ -296,7 +296,7 @@ fn events(output: mpsc::Receiver<Bytes>, end: oneshot::Receiver<ExecEnd>) -> Exe
     stream::unfold(begin, next).boxed()
 }
 
-/// Takes away the carriage returns that a terminal adds. `held` tells of one at the end of the piece before.
+/// Removes the carriage returns that a terminal adds. `held` is whether the previous piece ended with one.
 fn plain_lines(bytes: &[u8], held: &mut bool) -> Bytes {
     let mut lines = Vec::with_capacity(bytes.len() + 1);
     for byte in bytes {

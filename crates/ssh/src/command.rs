@@ -37,7 +37,7 @@ pub(crate) async fn run(
     let line = line(&command);
     let lost = |_: russh::Error| InsideError::from(link.lost());
     let (mut channel, own) = match command.terminal {
-        // A terminal that nobody reads stops its whole connection.
+        // An unread terminal stops its whole connection.
         Some(_) => {
             let handle = link.dial().await?;
             let channel = handle.channel_open_session().await.map_err(lost)?;
@@ -83,7 +83,7 @@ pub(crate) async fn run(
         lost: link.lost(),
         ended,
         given_up,
-        // The connection lives as long as somebody reads.
+        // The connection stays open while its output is read.
         _control: control.clone(),
     };
     Ok(RunningCommand {
@@ -117,7 +117,7 @@ async fn granted(
     answered.unwrap_or_else(|_| Err(link.lost().into()))
 }
 
-/// What the shell of the account runs. Every shell reads it in the same way: words in quotes.
+/// The command line for the account's shell, in quoted words that every shell reads in the same way.
 fn line(command: &SandboxCommand) -> String {
     let mut line = String::new();
     // Writing to a string does not fail.
@@ -146,7 +146,7 @@ struct Output {
     /// The error when the connection ends before the command.
     lost: ExternalError,
     ended: watch::Sender<bool>,
-    /// Whether the machine does not tell the end of a command that was killed.
+    /// Whether the machine does not report the end of a killed command.
     given_up: watch::Receiver<bool>,
     _control: Arc<Control>,
 }
@@ -184,7 +184,7 @@ async fn next(
                 });
             }
             Some(ChannelMsg::Close) | None => {
-                // A command that nobody waits for any more has ended as well.
+                // A command without a waiting caller has ended too.
                 let _ = output.ended.send(true);
                 let end = match output.exit.take() {
                     Some(exit) => Ok(CommandOutput::Exit(exit)),

@@ -33,7 +33,7 @@ const KEEPALIVES_MAX: usize = 3;
 const WINDOW: u32 = 256 << 10;
 const PIECES: usize = 16;
 
-/// What a connection needs.
+/// The parameters of a connection.
 pub(crate) struct Target {
     pub(crate) address: SshAddress,
     pub(crate) key: Arc<PrivateKey>,
@@ -60,7 +60,7 @@ impl From<russh::Error> for Failure {
 /// Checks the host key of a connection.
 pub(crate) struct Checker {
     target: Arc<Target>,
-    /// What it has seen.
+    /// The host key that it has seen.
     seen: Arc<Mutex<Option<HostKey>>>,
 }
 
@@ -128,7 +128,7 @@ async fn connect(target: &Arc<Target>) -> Result<Handle<Checker>, ExternalError>
         AuthResult::Success => {}
         AuthResult::Failure { .. } => return Err(ExternalError::Refused(target.address.clone())),
     }
-    // Trusted with the account only: whoever answers without it may be anybody.
+    // Trust the key only after the account was accepted: anyone could answer before.
     let mut known = target.host_key.lock();
     let found = seen.lock().take();
     match (&*known, &found) {
@@ -165,7 +165,7 @@ async fn tcp(target: &Target) -> Result<TcpStream, ExternalError> {
     for address in allowed {
         match timeout(ACCEPT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) if !is_here(&stream) || target.networks.names(address.ip()) => {
-                // Keys that somebody types are sent at once. Without, they are sent later.
+                // Typed keys are sent at once, not collected.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }

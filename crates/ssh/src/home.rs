@@ -1,8 +1,7 @@
 //! The home directory of an account as a place of a session's files.
 //!
-//! SFTP tells nothing by itself, so the directory is listed again and again: a file whose size, time or permissions have
-//! changed is read. Times have seconds only, so a file that has just changed is read again until a later change is sure to
-//! show. What begins with a dot directly in the home is the account's own (keys, settings, history), except `.gitignore`.
+//! SFTP has no events, so the directory is polled: a file whose size, time or permissions have changed is read. Times have
+//! whole seconds, so a file that has just changed is read again until a later change is sure to show. What begins with a dot directly in the home is the account's own (keys, settings, history), except `.gitignore`.
 
 mod apply;
 mod scan;
@@ -96,7 +95,7 @@ impl Inner {
         }
     }
 
-    /// Looks again and again, and tells what has changed.
+    /// Polls, and reports what has changed.
     async fn follow(self: Arc<Self>, file_max: u64, events: mpsc::UnboundedSender<Event>) {
         let mut told = None;
         loop {
@@ -144,7 +143,7 @@ impl HomeFiles for Home {
             )| {
                 loop {
                     let Event(number, event) = told.recv().await?;
-                    // What has become of a change since is known already.
+                    // The state after a change is known already.
                     let old = event
                         .as_ref()
                         .is_ok_and(|event| inner.table.lock().is_outdated(number, event));

@@ -1,7 +1,7 @@
 //! External machines of sessions: an account on a machine that is reached over SSH.
 //!
 //! A session needs three things of its machine: shells in terminals, short commands, and a home directory whose files are kept
-//! equal. Each terminal has a connection of its own, because a terminal that nobody reads stops its whole connection. Commands
+//! equal. Each terminal has a connection of its own, because an unread terminal stops its whole connection. Commands
 //! and files (SFTP) share one.
 
 #![forbid(unsafe_code)]
@@ -60,7 +60,7 @@ impl ExternalMachines for SshMachines {
         Box::pin(async move {
             self.check(&machine.address, &machine.key)?;
             let link = Arc::new(Link::new(&machine, self.networks.clone())?);
-            // The first connection, which tells the host key.
+            // The first connection, which shows the host key.
             link.main().await?;
             let host_key = link.host_key().ok_or(ExternalError::Closed)?;
             Ok(Opened {

@@ -24,7 +24,7 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 /// often.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// What shows that the account runs bash, and what time it has there.
+/// A command that shows whether the account runs bash, and the machine's time.
 const PROBE: &str = "exec /bin/bash -c 'echo \"shoal $(date +%s)\"'";
 
 /// The most bytes of the answer, with what the settings of a shell print.
@@ -162,7 +162,7 @@ impl Link {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         if let Some(main) = self.open.lock().take() {
-            // Those who use it see its end.
+            // Its users see its end.
             tokio::spawn(async move { main.disconnect().await });
         }
     }

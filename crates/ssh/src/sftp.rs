@@ -61,7 +61,7 @@ impl SftpError {
     }
 }
 
-/// What is known of an entry without reading it.
+/// The attributes of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) size: u64,
@@ -99,7 +99,7 @@ impl From<&FileAttributes> for Entry {
 }
 
 impl Entry {
-    /// What it is, for people.
+    /// Its kind, for people.
     pub(crate) fn described(&self) -> &'static str {
         match self.kind {
             FileType::Dir => "a directory",
@@ -183,7 +183,7 @@ impl Sftp {
         Ok(first.filename.trim_end_matches('/').to_owned())
     }
 
-    /// What is at a path. A link is not followed.
+    /// The attributes at a path. Links are not followed.
     pub(crate) async fn look(&self, path: &str) -> Result<Entry, SftpError> {
         let found = self.raw.lstat(path).await;
         let found = found.map_err(|error| self.failed(error))?;
@@ -265,7 +265,7 @@ impl Sftp {
         Ok(Open(opened.handle))
     }
 
-    /// What an open file is.
+    /// The attributes of an open file.
     pub(crate) async fn look_at(&self, file: &Open) -> Result<Entry, SftpError> {
         let found = self.raw.fstat(file.0.as_str()).await;
         let found = found.map_err(|error| self.failed(error))?;

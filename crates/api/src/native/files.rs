@@ -174,7 +174,7 @@ pub(super) async fn upload(
     }
 }
 
-/// Forwards the form field. The sandbox is told when it breaks off, so that it does not keep a
+/// Forwards the form field. If it breaks off, the sandbox learns of that, so that it does not keep a
 /// partial file as a complete one.
 async fn write(
     inside: &dyn SandboxClient,

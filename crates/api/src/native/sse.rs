@@ -1,8 +1,8 @@
-//! Server-sent events: a stream that tells what happens while its reader listens.
+//! Server-sent events: a stream of what happens while a client reads.
 //!
-//! It begins with `ready`, once the subscription stands. A reader that was too slow is told `lagged`, and so is one that
-//! comes back: nothing is repeated, so it has to read the current state again. Subscriptions are bounded where they
-//! are made; here nothing is kept but what the connection takes.
+//! It begins with `ready`, once the subscription exists. A client that was too slow, or reconnects, gets `lagged`: events
+//! are not repeated, so it has to read the current state again. The number of subscriptions is bounded where they are made;
+//! the stream buffers no more than the connection takes.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -40,7 +40,7 @@ const UNBUFFERED: (HeaderName, HeaderValue) = (
     HeaderValue::from_static("no"),
 );
 
-/// What a reader is told.
+/// An event of the stream.
 pub(super) enum Told<T> {
     /// This happened.
     Event(T),

@@ -172,7 +172,7 @@ impl ClaimArgs {
         let made = api.create(&PostParams::default(), &wanted).await;
         let made = made.map_err(|error| (failure(error), None))?;
         let name = made.meta().name.clone().unwrap_or_default();
-        // The operator tells of its own timeout a moment later.
+        // The operator reports its own timeout a moment later.
         let time = self.timeout + Duration::from_secs(5);
         let waited = tokio::select! {
             waited = tokio::time::timeout(time, await_condition(api.clone(), &name, ended)) => waited,

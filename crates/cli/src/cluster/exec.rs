@@ -165,7 +165,7 @@ async fn show(from: Option<impl AsyncRead + Unpin>, mut to: impl Write) -> Resul
     }
 }
 
-/// The exit code of a command, from what the node told of its end.
+/// The exit code of a command, from the node's status of it.
 fn code(ended: &Status) -> Result<u8, Failure> {
     if ended.status.as_deref() == Some("Success") {
         return Ok(0);

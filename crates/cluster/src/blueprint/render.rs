@@ -12,7 +12,7 @@ use shoal_crds::parts::{PodMetadata, PodTemplate};
 
 use super::{Blueprint, InvalidBlueprint, invalid, is_steering};
 
-/// What an entry's sandboxes are made of.
+/// The objects of an entry's sandboxes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rendered {
     /// The pod of a member of the pool.

@@ -13,7 +13,7 @@ use super::{BLUEPRINT, Catalogue, Checked, ENTRIES, Unusable};
 use crate::config_map::{Change, NotWritten, text, version};
 use crate::{entries, failure};
 
-/// What to do with an invalid key beside the one that is edited.
+/// How to treat an invalid key beside the edited one.
 const OTHER: &str = "replace it first";
 
 impl Catalogue {
@@ -87,7 +87,7 @@ impl TemplateCatalogue for Catalogue {
         given: &'a str,
     ) -> BoxFuture<'a, Result<BlueprintInForce, CatalogueError>> {
         Box::pin(async move {
-            // What is wrong with the text itself comes first.
+            // Errors in the text itself come first.
             Checked::of("", given).map_err(refused)?;
             let change = |map: &ConfigMap| match Checked::of(text(map, ENTRIES), given) {
                 Ok(_) if text(map, BLUEPRINT) == given => Ok(Change::Nothing),

@@ -11,7 +11,7 @@ use crate::blueprint::{can_become, is_same, requested};
 use crate::entries::EntrySet;
 use crate::pod;
 
-/// What becomes of a sandbox.
+/// The changes of a member that becomes a sandbox of an entry.
 pub(super) struct OfEntry {
     revision: String,
     /// The resources of a member that waits, and of one in use.

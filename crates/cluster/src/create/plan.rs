@@ -31,7 +31,7 @@ use crate::{failure, pod, random};
 /// A request, checked.
 pub(super) struct Plan {
     pub(super) set: Arc<SandboxSet>,
-    /// What is to be done if the template is an entry of the catalogue.
+    /// The plan if the template is an entry of the catalogue.
     pub(super) entry: Option<entry::OfEntry>,
     /// The id of the checkpoint that the sandbox is a clone of.
     pub(super) restored_from: Option<String>,
@@ -74,7 +74,7 @@ impl Plan {
         sandbox
     }
 
-    /// What a create changes in the sandbox beside the claim.
+    /// The changes of a create beside the claim.
     pub(super) fn change(&self, sandbox: &mut Sandbox) {
         if let Some(entry) = &self.entry {
             entry.change(sandbox);
@@ -182,7 +182,7 @@ impl Sandboxes {
         })
     }
 
-    /// What the request's names mean.
+    /// The targets of the request's names.
     async fn named(
         &self,
         principal: &Principal,

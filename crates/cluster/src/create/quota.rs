@@ -14,10 +14,10 @@ use crate::sandboxes::Sandboxes;
 pub(super) type Reserved<'a> = Option<Hold<'a>>;
 
 impl Sandboxes {
-    /// Reserves what the sandbox will use, and marks it with its key.
+    /// Reserves the resources of the sandbox, and marks it with its key.
     ///
     /// # Errors
-    /// When that is over the quota, or is not known while the quota limits it.
+    /// When they exceed the quota, or are unknown while the quota limits them.
     pub(super) async fn reserve(
         &self,
         principal: &Principal,

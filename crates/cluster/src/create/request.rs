@@ -1,4 +1,4 @@
-//! What a request may ask for, and the labels and annotations that it leads to.
+//! Validates requests, and turns them into labels and annotations.
 
 use std::collections::BTreeMap;
 

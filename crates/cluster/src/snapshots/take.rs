@@ -32,12 +32,12 @@ const KEPT_PREFIX: &str = "security.agents.kruise.io/";
 /// A checkpoint to make.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
-    /// What it keeps; as the sandbox says if absent.
+    /// Its contents; the sandbox's default if absent.
     pub(crate) contents: Option<Contents>,
     pub(crate) keep_running: bool,
     pub(crate) ttl: Option<Duration>,
     pub(crate) wait: Duration,
-    /// Whether it is the copy of a fork, which nobody lists.
+    /// Whether it is the copy of a fork, which is not listed.
     pub(crate) of_fork: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a name means: a SandboxSet of the team, else a snapshot, else an entry of the catalogue, else an image.
+//! Resolves a name: a SandboxSet of the team, else a snapshot, else an entry of the catalogue, else an image.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::entries::EntrySet;
 use crate::saves::SavedSandbox;
 use crate::{identity, pod};
 
-/// What a name means.
+/// The target of a name.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// A SandboxSet of the caller's namespace.
     Set(Arc<SandboxSet>),
-    /// What was saved of a sandbox of that namespace.
+    /// A snapshot or a pause in that namespace.
     Snapshot(SavedSandbox),
     /// An entry, rendered for that namespace.
     Entry(Box<EntrySet>, Match),
@@ -112,7 +112,7 @@ fn unfit(error: &InvalidBlueprint) -> CreateError {
 }
 
 impl Templates {
-    /// What a name means to the caller; none if it means nothing.
+    /// The target of a name for the caller; `None` if it has none.
     ///
     /// # Errors
     /// When a dynamic entry makes no valid image of the name.
@@ -142,7 +142,7 @@ impl Templates {
         Ok(Some(Found::Entry(Box::new(set), found)))
     }
 
-    /// What a request's template and image mean.
+    /// The targets of a request's template and image.
     ///
     /// # Errors
     /// See [`CreateError`].

@@ -1,4 +1,4 @@
-//! What a driver may be able to do beyond running sandboxes.
+//! The optional capabilities of drivers.
 
 use std::fmt;
 use std::time::Duration;

@@ -36,7 +36,7 @@ pub trait Subject: Send + Sync {
 }
 
 /// Runs the suite, with the part of each capability that the driver has. Returns the names of these
-/// parts, so that a test can tell when a driver loses a capability. The driver must have no sandboxes,
+/// parts, so that a test notices when a driver loses a capability. The driver must have no sandboxes,
 /// and has none afterwards.
 ///
 /// # Panics

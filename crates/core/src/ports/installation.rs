@@ -17,7 +17,7 @@ pub struct InstallationLimits {
     pub sandboxes: usize,
 }
 
-/// What the installation can run, and how much.
+/// The capabilities and the capacity of the installation.
 pub trait Installation: Send + Sync {
     /// The runtimes and resources.
     fn capabilities(&self) -> &Capabilities;

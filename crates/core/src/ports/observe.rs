@@ -58,7 +58,7 @@ pub struct SandboxEvent {
     pub detail: BTreeMap<&'static str, String>,
 }
 
-/// What a subscriber of events gets.
+/// An item of a subscription to events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     /// Something happened.
@@ -70,12 +70,12 @@ pub enum Seen {
 /// Events from the subscription on. It ends with the installation.
 pub type SeenStream = BoxStream<'static, Seen>;
 
-/// Whose events a subscriber gets.
+/// The scope of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of the caller's team.
+    /// The events of the caller's team.
     Team,
-    /// Those of all teams, for admins.
+    /// The events of all teams, for admins.
     All,
 }
 
@@ -140,7 +140,7 @@ impl LogQuery {
     }
 }
 
-/// What a sandbox used at one moment.
+/// The resource usage of a sandbox at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     /// When it was measured.
@@ -161,7 +161,7 @@ pub struct Sample {
     pub disk_total: u64,
 }
 
-/// What a team did in one interval.
+/// The activity of a team in one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TeamSample {
     /// When the interval began.
@@ -189,7 +189,7 @@ pub struct Use {
     pub teams: usize,
 }
 
-/// What happens to sandboxes, while it happens.
+/// Live events of sandboxes.
 pub trait SandboxEvents: Send + Sync {
     /// Every event from now on: the subscription stands when this returns.
     ///
@@ -228,7 +228,7 @@ pub trait Telemetry: Send + Sync {
         limit: usize,
     ) -> BoxFuture<'a, Vec<SandboxEvent>>;
 
-    /// What the caller's team did between two moments, the oldest first.
+    /// The activity of the caller's team between two moments, oldest first.
     fn team_metrics<'a>(
         &'a self,
         principal: &'a Principal,
@@ -236,9 +236,9 @@ pub trait Telemetry: Send + Sync {
         end: Timestamp,
     ) -> BoxFuture<'a, Vec<TeamSample>>;
 
-    /// What the caller's team uses.
+    /// The current usage of the caller's team.
     fn usage<'a>(&'a self, principal: &'a Principal) -> BoxFuture<'a, Use>;
 
-    /// What all teams use together; none unless the caller is an admin.
+    /// The current usage of all teams together; `None` unless the caller is an admin.
     fn usage_of_all<'a>(&'a self, principal: &'a Principal) -> BoxFuture<'a, Option<Use>>;
 }

@@ -9,7 +9,7 @@ use crate::image::{Image, ImageName, Reach};
 use crate::snapshot::SnapshotRecord;
 use crate::template::Template;
 
-/// What a name refers to.
+/// The target of a name.
 #[derive(Debug, Clone)]
 pub enum Meaning {
     /// A template: made over an image, or by a build.
@@ -30,7 +30,7 @@ pub enum Meaning {
 /// The meaning of a request.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// What its name refers to.
+    /// The target of its name.
     pub meaning: Meaning,
     /// The name of the template: for a catalogue entry the entry's name, whatever its pattern matched.
     pub name: Option<String>,
@@ -196,7 +196,7 @@ impl Resolved {
     }
 }
 
-/// What a request would get, and why.
+/// The settings that a request would get, with the origin of each.
 #[derive(Debug, Clone)]
 pub struct Explained {
     /// The meaning of the request.

@@ -34,7 +34,7 @@ use self::secrets::SecretError;
 /// Output of a command in a window, or its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecEvent {
-    /// What to know of a machine that has just started. Comes first.
+    /// A notice about a machine that has just started. Comes first.
     Notice(String),
     /// Bytes on its terminal.
     Output(Bytes),
@@ -60,7 +60,7 @@ pub type ExecStream = BoxStream<'static, ExecEvent>;
 pub struct Attached {
     /// The offset of the first byte of `output`, counted from the opening of the window.
     pub offset: u64,
-    /// What is on the terminal from there on, and what comes. It ends with the window.
+    /// The terminal's output from there on, as a live stream. It ends with the window.
     pub output: BoxStream<'static, Bytes>,
     /// Controls the terminal.
     pub control: Arc<dyn WindowControl>,
@@ -86,7 +86,7 @@ pub trait WindowControl: Send + Sync {
 pub struct NewSession {
     /// The user's labels.
     pub metadata: BTreeMap<String, String>,
-    /// What machine it gets.
+    /// Its machine.
     pub machine: MachineParameters,
     /// The private key of its external machine.
     pub ssh_private_key: Option<SecretValue>,
@@ -134,13 +134,13 @@ pub struct WindowView {
 /// The question before a reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResetQuestion {
-    /// What confirms the reset.
+    /// The token that confirms the reset.
     pub token: String,
     /// Until when it does.
     pub until: Timestamp,
 }
 
-/// What a request for a reset did.
+/// The result of a request for a reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reset {
     /// Nothing yet: it has to be confirmed.
@@ -275,7 +275,7 @@ pub trait Sessions: Send + Sync {
     ) -> BoxFuture<'a, Result<(), SessionError>>;
 
     /// Runs a command in a window, in place of the one that runs there. Starts the machine and opens the window when there
-    /// is none. The command continues when nobody listens.
+    /// is none. The command continues without a listener.
     ///
     /// # Errors
     /// See [`SessionError`].
@@ -322,7 +322,7 @@ pub trait Sessions: Send + Sync {
         token: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Reset, SessionError>>;
 
-    /// What happens in a session from now on: the subscription stands when this returns.
+    /// The events of a session from now on: the subscription exists when this returns.
     ///
     /// # Errors
     /// See [`SessionError`].

@@ -197,7 +197,7 @@ pub enum TagError {
 /// The sandboxes that keep a template from being removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Users {
-    /// Those of the caller's team.
+    /// The templates of the caller's team.
     pub own: Vec<SandboxId>,
     /// The number of other teams' sandboxes, whose ids the caller must not see.
     pub others: usize,
@@ -224,7 +224,7 @@ impl fmt::Display for Users {
 ///
 /// Reads come from a view in memory and never wait.
 pub trait Templates: Send + Sync {
-    /// What a request with this template and this image means.
+    /// Resolves the template and the image of a request.
     ///
     /// # Errors
     /// When the template is unknown, or the caller may not name an image.
@@ -235,7 +235,7 @@ pub trait Templates: Send + Sync {
         image: Option<&ImageName>,
     ) -> Result<Resolved, CreateError>;
 
-    /// What a request with this template and this image would get, and which layer sets each value.
+    /// The settings that a request with this template and this image would get, with the layer that sets each.
     ///
     /// # Errors
     /// As [`Templates::resolve`], and when images cannot be read.

@@ -15,7 +15,7 @@ pub const PERSISTENT: Duration = Duration::from_secs(24 * 3600);
 /// How long a window stays open without activity.
 pub const WINDOW_IDLE: Duration = Duration::from_secs(600);
 
-/// What the end of a session's machine depends on.
+/// The facts that decide when a session's machine ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
     /// Whether it is kept for a day instead of an hour.

@@ -1,4 +1,4 @@
-//! What machine a session gets, and which parameters go together.
+//! The machine of a session, and which parameters go together.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -82,7 +82,7 @@ pub enum Nesting {
     Container(String),
 }
 
-/// What machine a session gets: parameters that go together.
+/// The machine of a session: a valid combination of parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum MachineType {
@@ -132,10 +132,10 @@ pub struct HostKey {
     pub fingerprint: String,
 }
 
-/// What is kept of the external machine of a session.
+/// The stored facts about the external machine of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalRecord {
-    /// What stands for it where files are compared.
+    /// Its identity where files are compared.
     pub files: SandboxId,
     /// The private key, sealed.
     pub sealed_key: Vec<u8>,

@@ -1,18 +1,18 @@
 //! What a sync does with a path that differs between a session and its machine.
 //!
-//! Both sides may have changed a file since they last agreed on it. Nothing that somebody wrote is lost: a change wins over a
+//! Both sides may have changed a file since they last agreed on it. No user's work is lost: a change wins over a
 //! deletion, and of two changes both are kept, the machine's under another name ([`SessionPath::copy`]).
 //!
 //! [`SessionPath::copy`]: crate::session::path::SessionPath::copy
 
-/// What is at one path; none for no file. `T` identifies contents: a digest.
+/// The states of one path; `None` for no file. `T` identifies contents: a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sides<T> {
-    /// What both sides had when they last agreed.
+    /// The state when both sides last agreed.
     pub agreed: Option<T>,
-    /// What the session has.
+    /// The session's state.
     pub session: Option<T>,
-    /// What the machine has.
+    /// The machine's state.
     pub machine: Option<T>,
 }
 

@@ -25,7 +25,7 @@ const WAKES: u32 = 4;
 /// for a quarter of the time.
 const REST: u32 = 4;
 
-/// The first label of a preview's host name: twenty of `[a-z0-9]`. Whoever knows it sees the preview, so nobody can guess it.
+/// The first label of a preview's host name: twenty of `[a-z0-9]`. It is a secret: everyone who knows it sees the preview.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PreviewHash(String);
@@ -70,7 +70,7 @@ impl From<PreviewHash> for String {
     }
 }
 
-/// What a host name under the domain of previews names.
+/// The target of a host name under the domain of previews.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PreviewName {
     /// This preview, if there is one.
@@ -84,7 +84,7 @@ pub enum PreviewName {
 pub struct PreviewDomain(String);
 
 impl PreviewDomain {
-    /// That of a server with this domain.
+    /// The domain of previews for a server with this domain.
     #[must_use]
     pub fn of(server: Option<&str>) -> Self {
         let server = server.unwrap_or(NO_DOMAIN).to_ascii_lowercase();
@@ -97,7 +97,7 @@ impl PreviewDomain {
         format!("{}.{}", hash.as_str(), self.0)
     }
 
-    /// What `host` names, which has no port; none for a host elsewhere. Case and a dot at the end do not count.
+    /// The target of `host`, which has no port; `None` for other hosts. Case and a dot at the end do not count.
     #[must_use]
     pub fn find(&self, host: &str) -> Option<PreviewName> {
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! Secrets of a session: variables whose values nobody is told.
+//! Secrets of a session: variables whose values are never shown.
 
 use std::fmt;
 use std::str::FromStr;
@@ -58,7 +58,7 @@ const RESERVED: &[&str] = &[
     "USER",
 ];
 
-/// What reserved variables begin with.
+/// The prefixes of reserved variables.
 const RESERVED_PREFIXES: &[&str] = &["BASH", "LD_", "__shoal"];
 
 /// Why a name or a value is not a secret's. The value is in no text.

@@ -1,4 +1,4 @@
-//! What a session says of the system of its machine.
+//! The system of a session's machine, for people.
 
 /// The file in which a system says what it is.
 pub const OS_RELEASE: &str = "/etc/os-release";
@@ -9,7 +9,7 @@ pub const OS_RELEASE_MAX: usize = 4096;
 /// The longest name, in characters. A machine chooses it.
 const NAME_MAX: usize = 100;
 
-/// The name of a system by its [`OS_RELEASE`]. One that is not Ubuntu says so; `note` tells why, if it is known.
+/// The name of a system by its [`OS_RELEASE`]. If it is not Ubuntu, the name says so, with the reason in `note` if there is one.
 #[must_use]
 pub fn described(os_release: &str, note: Option<&str>) -> String {
     let value = |key: &str| {

@@ -34,7 +34,7 @@ pub trait SessionFileStore: Send + Sync {
         changes: Vec<RowChange>,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Those of these contents that no row of any session names.
+    /// Returns those of these contents that no session uses.
     ///
     /// # Errors
     /// See [`StoreError`].

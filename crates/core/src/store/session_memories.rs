@@ -17,7 +17,7 @@ pub trait SessionMemoryStore: Send + Sync {
         session: &SessionId,
     ) -> BoxFuture<'_, Result<Vec<MemoryEntry>, StoreError>>;
 
-    /// One memory.
+    /// A memory by its name.
     ///
     /// # Errors
     /// See [`StoreError`].

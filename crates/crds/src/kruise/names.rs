@@ -81,7 +81,7 @@ pub mod annotation {
     /// What the next pause of a sandbox keeps, if that differs from what the sandbox says: a list like
     /// `memory,filesystem`.
     pub const PAUSE_CONTENTS: &str = "shoal.dev/pause-contents";
-    /// `"true"` on a checkpoint that nobody lists: the copy of a fork.
+    /// `"true"` on the copy of a fork, a checkpoint that is not listed.
     pub const COPY_OF_FORK: &str = "shoal.dev/fork";
     /// The variables and token of the runtime's initialization, as JSON.
     pub const INIT_RUNTIME_REQUEST: &str = "agents.kruise.io/init-runtime-request";
@@ -271,7 +271,7 @@ pub mod reason {
     pub const RECYCLING_REJECTED: &str = "RecyclingRejected";
     /// `Completed`: all sandboxes are claimed.
     pub const ALL_REPLICAS_CLAIMED: &str = "AllReplicasClaimed";
-    /// `Completed`: the time is over.
+    /// `Completed`: the timeout expired.
     pub const TIMEOUT_REACHED: &str = "TimeoutReached";
     /// `Completed`: there is no such SandboxSet.
     pub const SANDBOX_SET_NOT_FOUND: &str = "SandboxSetNotFound";
@@ -303,7 +303,7 @@ pub mod reason {
     pub const TOO_FEW_REPLICAS: &str = "TooFewReplicas";
     /// `ScalingLimited`: no.
     pub const DESIRED_WITHIN_RANGE: &str = "DesiredWithinRange";
-    /// `TimedOut`: the time is over.
+    /// `TimedOut`: the timeout expired.
     pub const CLAIM_TIMEOUT_REACHED: &str = "ClaimTimeoutReached";
 }
 
@@ -313,7 +313,7 @@ pub const SCALE_DOWN_LOCK: &str = "__manager_scale_down";
 /// The value of the annotation `kept-by` on a sandbox whose pod belongs to a ReplicaSet of one.
 pub const REPLICA_SET: &str = "ReplicaSet";
 
-/// The prefix of labels that Agent-Sandbox's tools select sandboxes by. They are set here, by nobody else.
+/// The prefix of labels that Agent-Sandbox's tools select sandboxes by. Only this program sets them.
 pub const SBX_PREFIX: &str = "sbx-";
 
 /// The runtimes of `spec.runtimes`.

@@ -24,7 +24,7 @@ impl Sandbox {
         }
     }
 
-    /// What a snapshot saves if nobody says otherwise: what the sandbox keeps, but for its address.
+    /// What a snapshot saves by default: what the sandbox keeps, except its address.
     #[must_use]
     pub fn saved_by_snapshot(&self) -> &'static [&'static str] {
         self.named_contents().unwrap_or(MEMORY)

@@ -122,7 +122,7 @@ pub(super) struct Kernel {
     pub(super) startup: Option<String>,
     /// Generators whose reseed failed and must be retried.
     pub(super) unseeded: Vec<String>,
-    /// Failed environment changes that the client was last told about.
+    /// The last notice to the client about failed environment changes.
     pub(super) last_notice: Option<String>,
     /// Number of the last execution.
     pub(super) count: u64,

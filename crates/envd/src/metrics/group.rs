@@ -1,5 +1,5 @@
 //! Limits and usage of the container's control group, where the container sees it. In a pod of the machine's own kernel,
-//! `/proc` tells of the whole node.
+//! `/proc` describes the whole node.
 
 use std::fs;
 use std::path::{Path, PathBuf};

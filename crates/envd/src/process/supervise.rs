@@ -92,7 +92,7 @@ pub(super) async fn start(
     rx.await.unwrap_or(Err(StartError::Ending))
 }
 
-/// What supervision needs.
+/// The inputs of supervision.
 struct Supervisor {
     child: Child,
     readers: Vec<Reader>,

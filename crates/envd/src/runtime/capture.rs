@@ -18,7 +18,7 @@ const PIECE: usize = 64 << 10;
 /// How long output is awaited after the exit, while other processes have the pipes open.
 const AFTER_EXIT: Duration = Duration::from_secs(1);
 
-/// What a stream said so far.
+/// The output of a stream so far.
 #[derive(Default)]
 struct Kept {
     bytes: Vec<u8>,

@@ -272,7 +272,7 @@ fn finished(
     })
 }
 
-/// A mode in which everyone who may read the file may execute it, or nobody may.
+/// A mode in which everyone who may read the file may execute it, or no one may.
 fn mode(old: u32, executable: bool) -> Mode {
     let old = old & 0o7777;
     Mode::from_raw_mode(if executable {

@@ -21,7 +21,7 @@ const TICKS: Duration = Duration::from_millis(40);
 /// The right of the owner to execute a file.
 const OWNER_EXECUTES: RawMode = 0o100;
 
-/// What changes when a file does.
+/// The attributes that change with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     device: u64,
@@ -64,10 +64,10 @@ pub(super) fn is_executable(stat: &Stat) -> bool {
     stat.st_mode & OWNER_EXECUTES != 0
 }
 
-/// What was read of a file.
+/// The result of reading a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Known {
-    /// What it contains.
+    /// Its contents.
     pub(super) state: FileState,
     /// Whether such contents return.
     pub(super) returns: bool,

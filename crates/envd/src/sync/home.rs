@@ -44,7 +44,7 @@ pub(super) enum PathError {
     InTheWay {
         /// Where.
         at: String,
-        /// What it is.
+        /// Its kind.
         what: &'static str,
     },
     /// A system call failed.
@@ -238,7 +238,7 @@ pub(super) fn look(directory: impl AsFd, name: &str) -> Result<Stat, Errno> {
     rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// What an entry is, in words.
+/// The kind of an entry, in words.
 pub(super) fn describe(stat: &Stat) -> &'static str {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => "a file",
@@ -273,7 +273,7 @@ pub(super) fn open(
         },
         errno => PathError::system(at, errno),
     };
-    // A pipe that is opened wakes whoever waits at its other end.
+    // Opening a pipe would wake a process that waits at its other end.
     regular(look(&directory, path.name()).map_err(failed)?, at)?;
     let file = rustix::fs::openat(&directory, path.name(), FILE | access, Mode::empty());
     let file = file.map_err(failed)?;

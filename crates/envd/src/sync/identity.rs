@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 /// Stack size of a thread. Trees are walked without recursion.
 const STACK: usize = 512 << 10;
 
-/// Whose rights a thread has.
+/// The user whose rights a thread has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     /// The user.
@@ -42,7 +42,7 @@ impl Identity {
         finished.await.map_err(ended)?
     }
 
-    /// Starts a thread with these rights. The work is told whether it has them; it must not touch the user's files without.
+    /// Starts a thread with these rights. The argument of the work is whether it has them; without, it must not touch the user's files.
     ///
     /// # Errors
     /// When there is no thread.

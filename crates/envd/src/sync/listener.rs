@@ -15,7 +15,7 @@ use super::watcher::{Control, encode};
 use crate::heap::HeapTrimmer;
 use crate::response::{BodyError, HttpResponse};
 
-/// What a watch may have used, for the heap: a large piece of memory.
+/// The memory that a watch may have used: worth giving back to the kernel.
 const TABLE_SIZE: u64 = 32 << 20;
 
 /// The reader of a watch. Ends the watch when dropped.

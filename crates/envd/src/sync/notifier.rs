@@ -1,7 +1,7 @@
-//! The directories of a home that are watched, and what the kernel tells of them.
+//! The watched directories of a home, and the kernel's events about them.
 //!
-//! What happened does not matter much: the watcher looks at the path anyway. When the kernel watches no more
-//! directories, the others are still known, and the watcher looks at everything from time to time.
+//! The kind of an event hardly matters: the watcher looks at the path anyway. When the kernel has no watches left, the
+//! other directories are still known, and the watcher scans everything from time to time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ const DIRECTORIES_MAX: usize = 65_536;
 /// Read buffer for some hundred events.
 const BUFFER: usize = 16 << 10;
 
-/// What the kernel told.
+/// An event of the kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Noticed {
     /// Something happened at a name in a directory.
@@ -65,7 +65,7 @@ impl Notifier {
         }
     }
 
-    /// A notifier whom the kernel tells nothing.
+    /// A notifier without events.
     #[cfg(test)]
     pub(super) fn blind() -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Notifier {
         }
     }
 
-    /// What becomes readable when the kernel has something to tell.
+    /// Becomes readable when there are events.
     pub(super) fn fd(&self) -> Option<&OwnedFd> {
         self.kernel.as_ref()
     }
@@ -193,7 +193,7 @@ impl Notifier {
         !gone.is_empty()
     }
 
-    /// Reads what the kernel tells at present.
+    /// Reads the pending events.
     pub(super) fn read(&mut self, mut told: impl FnMut(Noticed)) {
         let Some(kernel) = self.kernel.take() else {
             return;
@@ -235,7 +235,7 @@ impl Notifier {
         let directory = self.paths.get(&number)?;
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF;
-            // Of other directories the one above tells.
+            // The parent has the events of other directories.
             let home_gone = directory.is_empty() && flags.intersects(gone);
             return home_gone.then_some(Noticed::HomeGone);
         };

@@ -18,7 +18,7 @@ impl Watcher {
     pub(super) fn look_at(&mut self, path: &SessionPath) -> Result<(), WatchEnd> {
         let directory = home::parent(path);
         if !self.notifier.contains(directory) {
-            // It does not return, or it is gone and was told.
+            // It does not return, or its end was reported.
             return Ok(());
         }
         let Ok(up) = self.home.parent(path) else {
@@ -74,7 +74,7 @@ impl Watcher {
                     self.limit(path, format!("the directory cannot be read: {source}"))?;
                     continue;
                 }
-                // It has gone, and its directory tells of it.
+                // It is gone, which its directory's events report.
                 Err(_) => continue,
             };
             // The watch is there before anything is read, so that nothing is missed.
@@ -158,7 +158,7 @@ impl Watcher {
         self.examine(up, path, stat)
     }
 
-    /// Reads a regular file, and tells what is new.
+    /// Reads a regular file, and reports a change.
     fn examine(&mut self, up: &OwnedFd, path: &SessionPath, stat: &Stat) -> Result<(), WatchEnd> {
         if !self.may_return(path, stat) {
             let told = self.table.lock().withheld(path);

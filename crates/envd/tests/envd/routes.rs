@@ -170,7 +170,7 @@ async fn a_tunnel_reaches_loopback_listeners() {
 #[tokio::test]
 async fn a_tunnel_needs_the_token_and_a_listening_port() {
     let daemon = daemon!();
-    // It has a port, so that nobody else gets that number, and does not listen.
+    // It holds a port, so that no other program gets it, and does not listen.
     let closed = TcpSocket::new_v4().unwrap();
     closed.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let port = closed.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! The files of a session: what is told of a home directory, and changes from outside.
+//! The files of a session: events of a home directory, and changes from outside.
 
 mod attacks;
 mod random;
@@ -27,7 +27,7 @@ use crate::sandbox_client::{Only, client};
 pub(super) struct Watched {
     pub(super) home: Arc<dyn HomeFiles>,
     events: HomeEvents,
-    /// The files that were told, with their contents' digests and whether they may be executed.
+    /// The reported files, with their contents' digests and whether they may be executed.
     pub(super) known: BTreeMap<String, (Digest, bool)>,
     directory: PathBuf,
 }
@@ -64,7 +64,7 @@ pub(super) fn removing(at: &str, expected: &str) -> HomeChange {
 }
 
 impl Watched {
-    /// Watches the home of the default user, and returns once all of it is told.
+    /// Watches the home of the default user, and returns once all of it is reported.
     pub(super) async fn start(daemon: &Daemon) -> Self {
         Self::over(home(daemon), daemon.home()).await
     }
@@ -232,7 +232,7 @@ async fn r2_038_r2_057_a_change_from_outside_is_one_of_the_same_file() {
         let meta = fs::metadata(daemon.home().join(name)).unwrap();
         assert_eq!((meta.uid(), meta.gid()), (UID, UID), "{name}");
     }
-    // What came from outside is not told.
+    // Changes from outside are not reported.
     assert_eq!(watched.settle().await, []);
     watched.write("new/dir/a.py", "y");
     watched.settle().await;
@@ -334,7 +334,7 @@ async fn r2_050_r2_055_a_changed_gitignore_is_obeyed_both_ways() {
         watched.names(),
         [".gitignore", "deep/.gitignore", "deep/b.secret"]
     );
-    // What is ignored is not told when it changes, and told when it is not ignored any more.
+    // Changes of ignored files are not reported, and files that are not ignored any more are.
     watched.write("deep/own/c.txt", "y");
     watched.write("deep/own/d.txt", "y");
     assert_eq!(watched.settle().await, []);
@@ -359,7 +359,7 @@ async fn r2_052_a_file_that_returns_no_more_is_not_gone() {
     watched.write("a.txt", b"\0");
     watched.write("b.txt", vec![b'x'; usize::try_from(FILE_MAX).unwrap() + 1]);
     let events = watched.settle().await;
-    // The files are told of in any order, and one that is still being written may return until it is too large.
+    // The files are reported in any order, and one that is still being written may return until it is too large.
     for at in ["a.txt", "b.txt"].map(path) {
         let of_file = |event: &&HomeEvent| match event {
             HomeEvent::Present { path, .. }

@@ -11,7 +11,7 @@ use crate::answer::Refusal;
 use crate::forward::TRAFFIC_TOKEN;
 use crate::target::Target;
 
-/// What authenticated a request.
+/// The credential that authenticated a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AuthenticatedBy {
     /// Nothing yet: the sandbox's tokens decide.

@@ -76,7 +76,7 @@ pub(super) struct Sources(Vec<Source>);
 pub(super) enum SourceFiles {
     /// Chosen by this machine's operator.
     Listed(SourceList),
-    /// Those that `mmdebstrap` knows of Ubuntu, and writes into the image.
+    /// The sources of Ubuntu that `mmdebstrap` knows, and writes into the image.
     Usual {
         /// The file with the key that signs them.
         keyring: PathBuf,

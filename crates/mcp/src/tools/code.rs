@@ -126,7 +126,7 @@ async fn run(call: Arc<Call>, arguments: Arguments) -> Result<Reply, ToolError> 
     Ok(heard.reply(held.1.id.to_string()))
 }
 
-/// What was heard of code.
+/// The collected results of code.
 #[derive(Debug)]
 struct Heard {
     stdout: Bounded,

@@ -29,7 +29,7 @@ pub(super) const SECONDS_MAX: u64 = 3600;
 /// How much of each end of an output stream is returned, in bytes.
 pub(super) const END: usize = 16 << 10;
 
-/// How often progress is told, and how much of the output with it.
+/// How often progress is reported, and how much of the output with it.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 const PROGRESS_TEXT: usize = 4 << 10;
 
@@ -123,7 +123,7 @@ async fn run(call: Arc<Call>, arguments: Arguments) -> Result<Reply, ToolError> 
     Ok(reply(held.1.id.to_string(), &heard))
 }
 
-/// What was heard of a command.
+/// The collected results of a command.
 #[derive(Debug)]
 struct Heard {
     stdout: Bounded,
@@ -131,7 +131,7 @@ struct Heard {
     exit: CommandExit,
 }
 
-/// Reads until the end, tells progress, and kills the command when the call is cancelled.
+/// Reads until the end, reports progress, and kills the command when the call is cancelled.
 async fn hear(call: &Call, mut process: RunningCommand, seconds: u64) -> Result<Heard, ToolError> {
     let mut heard = Heard {
         stdout: Bounded::new(END),
@@ -185,11 +185,11 @@ async fn hear(call: &Call, mut process: RunningCommand, seconds: u64) -> Result<
     }
 }
 
-/// Output that the client was not told of yet.
+/// Output that was not reported yet.
 #[derive(Debug, Default)]
 struct News {
     text: Vec<u8>,
-    /// Bytes in all, told or not.
+    /// Bytes in all, reported or not.
     total: usize,
 }
 

@@ -114,7 +114,7 @@ fn grep(arguments: &Arguments) -> Result<SandboxCommand, ToolError> {
     Ok(SandboxCommand::new("grep", words).with_timeout(TIME))
 }
 
-/// What was found.
+/// The matches.
 #[derive(Debug, Default)]
 struct Found {
     matches: Vec<Match>,

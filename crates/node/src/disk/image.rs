@@ -32,7 +32,7 @@ const BUSY: Duration = Duration::from_secs(2);
 /// How often `mkfs.btrfs` is started while other file systems come and go, and the pause between.
 const FORMAT_ATTEMPTS: u32 = 10;
 const FORMAT_PAUSE: Duration = Duration::from_millis(100);
-/// What it says then.
+/// Its message in that case.
 const MOUNTS_CHANGED: &str = "cannot check mount status";
 
 /// Whether something is mounted at `path`.

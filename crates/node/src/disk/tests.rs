@@ -50,7 +50,7 @@ fn a_full_team_quota_does_not_affect_other_teams() {
     let second = disk.create("ib", share, mine).unwrap();
     let neighbour = disk.create("ic", share, other).unwrap();
     assert_eq!(fill(&first, 64), 64);
-    // What is kept next to a sandbox, and what its clones start with, counts for the team too.
+    // Files beside a sandbox and the files of its snapshots count for the team too.
     let place = disk.snapshots().join("s");
     disk.make_place(&place, Some(mine)).unwrap();
     disk.keep("ia", &place.join("files")).unwrap();

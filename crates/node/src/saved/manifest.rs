@@ -18,7 +18,7 @@ const FORMAT: &str = "shoal-saved";
 /// Manifest version that this program writes.
 const VERSION: u32 = 1;
 
-/// What was saved, and what a resume requires.
+/// The saved contents, and the requirements of a resume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedManifest {
     format: String,

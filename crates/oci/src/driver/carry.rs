@@ -23,7 +23,7 @@ use crate::export::{Archive, ENVD, Entry, Head, Stop, Terms, receive, write_head
 
 /// The longest file of a sandbox, its holes included: what ext4 takes. Holes use no space.
 const FILE_MAX: u64 = 16 << 40;
-/// Of the disk, the part that an import leaves free for the sandboxes that run, and the most of it.
+/// The part of the disk that an import leaves free for running sandboxes, and its maximum.
 const RESERVE_PART: u64 = 20;
 const RESERVE_MAX: u64 = 1 << 30;
 
@@ -81,7 +81,7 @@ pub(super) async fn import(
             .map_err(failed("make a directory"))?;
         let taken = take_in(&shared, &order, &new, &place, &stop);
         if taken.is_err() {
-            // What stays is cleared by the next start; the first error is the one that counts.
+            // The next start clears leftovers; the first error is returned.
             let _ = new.remove(&shared.disk);
         }
         taken

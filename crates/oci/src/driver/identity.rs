@@ -1,6 +1,6 @@
 //! The identity of a clone: files with the name of its original are corrected before it runs.
 //!
-//! What the original's root wrote there is an attacker's as much as a friend's: no link is
+//! Files that the original's root wrote there are hostile input: no link is
 //! followed, and no file is read beyond a bound.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! What the previous server left: running sandboxes, and pieces of half-made ones.
+//! Takes over from the previous server: running sandboxes, and parts of unfinished ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -164,7 +164,7 @@ fn clear_saved(shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-/// What exists on the node.
+/// The resources that exist on the node.
 struct Survey {
     /// Each with its first process, if that runs.
     sandboxes: Vec<(Manifest, Option<i32>)>,

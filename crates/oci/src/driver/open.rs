@@ -1,4 +1,4 @@
-//! What is set up before anything runs, and why it may not be.
+//! The set-up before anything runs, and its errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ pub(super) fn runtimes(
     }
 }
 
-/// What [`OciDriver::open`](super::OciDriver::open) sets up.
+/// The result of [`OciDriver::open`](super::OciDriver::open).
 pub(super) struct Parts {
     pub(super) runtimes: Vec<Runtime>,
     pub(super) hierarchy: Hierarchy,

@@ -1,4 +1,4 @@
-//! What a run starts from, found and looked at before anything is made.
+//! Finds and checks the origin of a run before anything is created.
 
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,13 @@ use shoal_node::saved::{FileName, SavedDirectory, SavedManifest, Unreadable};
 use super::Shared;
 use crate::runtime::Runtime;
 
-/// What a run starts from.
+/// The origin of a run.
 pub(super) struct Origin {
     pub(super) image: ImageName,
     pub(super) stack: LayerStack,
     /// The name of the layer with the daemon.
     pub(super) envd: FileName,
-    /// What was saved, unless it starts from the image alone.
+    /// The saved state, unless the run starts from the image alone.
     pub(super) saved: Option<SavedOrigin>,
 }
 
@@ -66,7 +66,7 @@ impl Origin {
         Ok(Self {
             image: manifest.image.clone(),
             stack,
-            // What boots anew runs the daemon of today.
+            // A sandbox that boots runs the current daemon.
             envd: match memory {
                 Some(_) => manifest.envd.clone(),
                 None => shared.envd.clone(),

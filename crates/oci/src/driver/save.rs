@@ -340,7 +340,7 @@ impl Save {
     }
 }
 
-/// What the sandbox does once memory and files are taken.
+/// What the sandbox does after its memory and files are saved.
 #[derive(Clone, Copy)]
 enum Then<'a> {
     /// The sandbox ends, and its files stay where they are.

@@ -85,7 +85,7 @@ fn watch(child: &mut Child, end: Instant) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Waits until the process has ended, output is readable, or the time is over. Returns whether it
+/// Waits until the process has ended, output is readable, or the timeout expires. Returns whether it
 /// has ended.
 fn wait_for(process: &OwnedFd, errors: Option<BorrowedFd<'_>>, end: Instant) -> io::Result<bool> {
     let mut looked = vec![PollFd::new(process.as_fd(), PollFlags::POLLIN)];

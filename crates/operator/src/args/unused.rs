@@ -43,7 +43,7 @@ pub struct UnusedArgs {
     /// Such annotations are not written.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     disable_claim_observability_annotations: Option<String>,
-    /// A status that tells of progress only waits for up to a second.
+    /// A status that only reports progress waits for up to a second.
     #[arg(long, value_name = "TIME")]
     sandbox_write_behind_window: Option<String>,
     /// Certificates are kept in a Secret.

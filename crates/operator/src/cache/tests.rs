@@ -27,7 +27,7 @@ impl Watched {
         Self { cache, writer }
     }
 
-    /// What a watch reports, in the order in which store and cache learn of it.
+    /// The events of a watch, in the order in which store and cache get them.
     fn report(&mut self, event: Event<Pod>) {
         self.writer.apply_watcher_event(&event);
         self.cache.apply(&event);

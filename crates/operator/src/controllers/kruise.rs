@@ -124,7 +124,7 @@ impl Controllers {
         );
         endpoints.gauges.write().push(caches.gauges());
         let mut running = Running::new(&stop);
-        // A receiver that nobody reads would keep every request: it is dropped.
+        // An unread receiver would keep every request, so it is dropped.
         let gates = self.args.kruise.feature_gates;
         if let Some(requests) = gates.sandbox.then_some(sandbox_requests) {
             self.start_kruise_sandboxes(&mut running, &caches, requests);

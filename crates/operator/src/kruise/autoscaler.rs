@@ -48,7 +48,7 @@ pub(crate) struct AutoscalerTimes {
     pub(crate) pending: Duration,
 }
 
-/// What this process knows of an autoscaler.
+/// The in-memory state of an autoscaler.
 struct Known {
     samples: Samples,
     sampled: Option<Instant>,
@@ -142,7 +142,7 @@ impl AutoscalerController {
         }
         let due = schedule::due(&schedules, &status.applied_cron_policies, now);
         if spec.suspend {
-            // What comes due meanwhile is not made up for.
+            // Missed schedules are not made up for.
             self.record(scaler, status, &due);
             return Outcome::inactive(reason::SUSPENDED, "spec.suspend is set", interval);
         }

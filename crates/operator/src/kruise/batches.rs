@@ -7,7 +7,7 @@ use crate::failure::Failure;
 /// How many requests of one pass are under way at once.
 pub(super) const AT_ONCE: usize = 16;
 
-/// What the batches of one pass have done.
+/// The results of the batches of one pass.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     /// How many writes were made.

@@ -120,7 +120,7 @@ impl SandboxClaimController {
         }
         let next = plan.next.map_or(end, |next| next.min(end));
         let wait = Duration::try_from(next.duration_since(Timestamp::now())).unwrap_or_default();
-        // What was claimed now wakes the claim when it is ready, or has taken too long.
+        // The claimed sandboxes wake the claim when they are ready, or have taken too long.
         let again = written.count < plan.missing || written.exhausted;
         let first = if again { wait.min(AGAIN) } else { wait };
         Ok(Action::requeue(first.max(Duration::from_millis(10))))
@@ -296,7 +296,7 @@ impl SandboxClaimController {
         }
     }
 
-    /// Deletes a completed claim when its time is over. Its sandboxes stay.
+    /// Deletes a completed claim after its TTL. Its sandboxes stay.
     async fn expire(&self, claim: &SandboxClaim) -> Result<Action, Failure> {
         if plan::deletion(claim).is_none_or(|at| at > Timestamp::now()) {
             return Ok(until_deletion(claim));
@@ -317,7 +317,7 @@ fn until_deletion(claim: &SandboxClaim) -> Action {
     Action::requeue(wait)
 }
 
-/// What every status of a claim says.
+/// The fields of every status of a claim.
 fn begin(status: &mut SandboxClaimStatus, claim: &SandboxClaim, plan: &Plan, begun: Timestamp) {
     status.observed_generation = claim.metadata.generation.unwrap_or_default();
     status.claim_start_time.get_or_insert(Time(begun));

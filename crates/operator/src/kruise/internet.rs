@@ -23,7 +23,7 @@ pub(crate) struct NoInternet {
 }
 
 impl NoInternet {
-    /// Creates or corrects the policy of a namespace. A text if somebody else's is in the way.
+    /// Creates or corrects the policy of a namespace. Returns a message if another owner's policy has its name.
     pub(super) async fn keep(&self, namespace: &str) -> Result<Option<String>, Failure> {
         let place = (namespace.to_owned(), NO_INTERNET_POLICY.to_owned());
         if let Some(present) = self.policies.get(&place) {

@@ -40,7 +40,7 @@ use crate::held::Held;
 
 /// A reconcile that needs more steps continues later.
 const MOST_STEPS: usize = 8;
-/// When a pod of another object has the name, nothing tells that it is gone.
+/// When a pod of another object has the name, no event reports its end.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Reconciles sandboxes.
@@ -137,7 +137,7 @@ impl SandboxController {
             .await
     }
 
-    /// What the phases say, and the event about it.
+    /// The message of the phase, and its event.
     fn next(&self, sandbox: &Arc<Sandbox>, blueprint: &Blueprint, pod: phase::Seen<'_>) -> Next {
         let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
         let own = self.checkpoints.owned_by(uid);
@@ -256,8 +256,7 @@ impl SandboxController {
         }
     }
 
-    /// Writes the status if it differs. One that tells only of progress waits for a moment; the result is how
-    /// long.
+    /// Writes the status if it differs. A status that only reports progress waits for a moment; returns how long.
     async fn write_status(
         &self,
         sandbox: &Arc<Sandbox>,
@@ -285,7 +284,7 @@ impl SandboxController {
     }
 }
 
-/// What follows a step.
+/// The result of a step.
 enum Step {
     /// The next one.
     Again,
@@ -298,7 +297,7 @@ fn phase_of(sandbox: &Sandbox) -> SandboxPhase {
     status.and_then(|status| status.phase).unwrap_or_default()
 }
 
-/// Whether a status tells of a sandbox that starts without trouble.
+/// Whether a status is that of a sandbox that is starting without errors.
 fn is_starting(status: &SandboxStatus) -> bool {
     let phase = status.phase.unwrap_or_default();
     matches!(phase, SandboxPhase::Pending | SandboxPhase::Running)

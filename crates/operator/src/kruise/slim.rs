@@ -175,7 +175,7 @@ pub(crate) struct ContainerState {
     pub(crate) running: Option<Value>,
 }
 
-/// What a container waits for.
+/// Why a container is waiting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waiting {
     #[serde(default)]

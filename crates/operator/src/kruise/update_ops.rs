@@ -157,7 +157,7 @@ impl UpdateOpsController {
         Ok(!changes.is_empty())
     }
 
-    /// Changes a sandbox, unless somebody else has. The next pass sees that, and tries again.
+    /// Changes a sandbox, unless another client has. The next pass sees that, and tries again.
     async fn patch(&self, sandbox: &Sandbox, mut patch: Value) -> Result<(), Failure> {
         let (namespace, name) = key(sandbox);
         patch["metadata"]["uid"] = json!(sandbox.metadata.uid);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use shoal_crds::v1beta1::Sandbox;
 
-/// How often what nobody asks about is forgotten, and after how long.
+/// How often entries that are not read any more are removed, and after how long.
 const PRUNE: Duration = Duration::from_secs(60);
 
 /// When this process first saw each member that is not ready, by UID. Clocks of the operator and of the API server
@@ -16,7 +16,7 @@ pub(crate) struct Ages(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// When each member was seen first, and when somebody asked last.
+    /// When each member was first seen, and when it was last read.
     seen: HashMap<String, (Instant, Instant)>,
     pruned: Option<Instant>,
 }

@@ -1,4 +1,4 @@
-//! What a pool needs: which members to create, adopt and delete.
+//! The plan of a pool: which members to create, adopt and delete.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::blueprint::Blueprint;
 use crate::conditions;
 use crate::owner::{self, Owner};
 
-/// What to do.
+/// The actions.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// How many members to create.
@@ -84,7 +84,7 @@ pub(super) fn plan(
         }
     }
     if members.len() > desired {
-        // Those that are not ready first, then the newest.
+        // Members that are not ready first, then the newest.
         members.sort_by_key(|member| (is_ready(member), std::cmp::Reverse(created(member))));
         plan.delete.extend(members.drain(..members.len() - desired));
     } else if template.is_some() {
@@ -101,7 +101,7 @@ pub(super) fn plan(
     plan
 }
 
-/// What a member of today's template looks like.
+/// The expected member of the current template.
 struct Current {
     template_hash: String,
     blueprint_hash: String,
@@ -118,8 +118,8 @@ impl Current {
         }
     }
 
-    /// Hashes tell most of the time. Where they differ, the contents decide: other controllers compute
-    /// other hashes.
+    /// Equal hashes suffice. Where they differ, the contents decide: other controllers compute other
+    /// hashes.
     fn is(&self, sandbox: &Sandbox) -> bool {
         let label = |key: &str| {
             sandbox

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 /// So many pools are remembered without a look at their age.
 const MANY_POOLS: usize = 1000;
-/// A pool that nobody has looked at for so long is deleted, or full.
+/// A pool without a pass for so long is deleted or full.
 const FORGET: Duration = Duration::from_secs(3600);
 
 /// How long a refill waits for claims, which write to the same API server, and when it looks again.
@@ -22,7 +22,7 @@ pub(crate) struct Refill {
     pools: Mutex<HashMap<String, Pool>>,
 }
 
-/// What a pool has used.
+/// The used budget of a pool.
 struct Pool {
     /// How many members may be created at once: `max(1, rate)` at most.
     tokens: f64,
@@ -170,7 +170,7 @@ mod tests {
         );
         assert_eq!(refill.allow("other", 0, 12, false, now).count, 5);
         assert_eq!(refill.allow("u", 5, 7, false, now + seconds(0.41)).count, 2);
-        // What the API server refused is not used up.
+        // Refused creates do not count.
         assert_eq!(refill.allow("u", 5, 7, false, now + seconds(0.41)).count, 2);
         // The bucket holds a second.
         assert_eq!(

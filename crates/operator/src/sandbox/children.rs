@@ -142,7 +142,7 @@ impl SandboxController {
     }
 
     /// The pod with the tracked name, or with the sandbox's. A pod without our label is in no cache, so it
-    /// is asked for where no attempt to create it will tell.
+    /// is read where no attempt to create it would reveal it.
     async fn named_pod(
         &self,
         wanted: &Wanted<'_>,

@@ -1,4 +1,4 @@
-//! What is known about a sandbox and its children.
+//! The observed state of a sandbox and its children.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ pub(super) enum PodState {
     Unknown,
 }
 
-/// What a reconcile found or made.
+/// The objects that a reconcile found or made.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) pod: PodState,

@@ -43,7 +43,7 @@ fn want(wanted: &Wanted<'_>) -> Want {
     }
 }
 
-/// Whether readiness tells about the service.
+/// Whether readiness depends on the service.
 pub(super) fn is_required(wanted: &Wanted<'_>, present: bool) -> bool {
     match want(wanted) {
         Want::Always => true,

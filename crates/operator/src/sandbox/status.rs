@@ -63,7 +63,7 @@ fn node_name(status: &SandboxStatus, of_pod: &str) -> String {
     String::new()
 }
 
-/// The status of a sandbox whose time is over: first with everything that is still there, and without it
+/// The status of a sandbox that has expired: first with everything that is still there, and without it
 /// once the pod and the service are deleted.
 pub(super) fn expired(wanted: &Wanted<'_>, cleared: bool, now: Timestamp) -> SandboxStatus {
     let before = wanted.sandbox.status.clone().unwrap_or_default();

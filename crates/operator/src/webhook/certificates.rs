@@ -85,7 +85,7 @@ impl Certificates {
         }
     }
 
-    /// Loads or makes the certificate, and tells the API server whom to trust. The second result keeps both
+    /// Loads or makes the certificate, and configures the API server to trust it. The second result keeps both
     /// current, for ever.
     ///
     /// # Errors

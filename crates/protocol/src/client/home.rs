@@ -34,7 +34,7 @@ const BATCH: Duration = Duration::from_secs(600);
 /// How long a watch may be silent before its daemon counts as gone.
 const SILENCE: Duration = KEEPALIVE.saturating_mul(3);
 
-/// The numbers of changes that were made. Older events at their paths are not told.
+/// The numbers of changes that were made. Older events at their paths are dropped.
 type Fences = Arc<Mutex<BTreeMap<SessionPath, u64>>>;
 
 /// A home directory in one sandbox.
@@ -197,10 +197,10 @@ struct Lines {
     body: Download,
     /// The beginning of a line.
     partial: Vec<u8>,
-    /// What complete lines have told.
+    /// The events of complete lines.
     events: VecDeque<Result<HomeEvent, InsideError>>,
     fences: Fences,
-    /// Whether an error was told, which ends it.
+    /// Whether an error was returned, which ends it.
     failed: bool,
 }
 

@@ -49,7 +49,7 @@ struct EndingStream {
 }
 
 impl EndingStream {
-    /// What an operation that has to wait returns: an error once the run has ended.
+    /// The result of an operation that waits: an error once the run has ended.
     fn wait<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         self.ended = self.ended || self.end.as_mut().poll(cx).is_ready();
         if self.ended {

@@ -70,7 +70,7 @@ fn nowhere() -> KubeClient {
     KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap()
 }
 
-/// Answers requests without bodies, and tells their heads. A path with `slow` is never answered.
+/// Answers requests without bodies, and sends their heads. A path with `slow` is never answered.
 async fn serve(listener: TcpListener, heads: mpsc::UnboundedSender<String>) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -184,7 +184,7 @@ async fn refusals_have_the_texts_that_clients_know() {
             502,
             "Could not connect to the backend sandbox: box",
         ),
-        // Of another namespace, and one that does not exist.
+        // One of another namespace, and one that does not exist.
         (
             &[("x-sandbox-id", "box"), ("x-sandbox-port", &port)],
             502,

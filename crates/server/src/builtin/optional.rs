@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_mirror_that_does_not_answer_fails_the_build() {
-        // As pip and apt say it of a port that nobody listens on.
+        // The errors of pip and apt for a closed port.
         let gone = "echo 'WARNING: Retrying (Retry(total=0, connect=None)) after connection broken' >&2; \
             echo 'ERROR: No matching distribution found for jjava' >&2; exit 1";
         assert!(!run(&languages(), APT, gone).0);

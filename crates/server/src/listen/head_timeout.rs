@@ -1,6 +1,6 @@
 //! The timeout of a connection's first bytes and of each request head.
 //!
-//! hyper waits forever for the first bytes, which tell HTTP/1.1 from HTTP/2, and its own head timeout
+//! hyper waits forever for the first bytes, which distinguish HTTP/1.1 from HTTP/2, and its own head timeout
 //! also runs between requests. A client that sends nothing, a partial preface (`PRI`) or a partial head
 //! would hold a descriptor. A client that is idle between two requests is legitimate: closing its
 //! connection just when it sends the next request would fail that request.
@@ -137,7 +137,7 @@ mod tests {
 
     const HEAD: Duration = Duration::from_secs(5);
 
-    /// What a server reads from a client that sends `first`, pauses for a minute, and then sends more.
+    /// The bytes that a server reads from a client which sends `first`, pauses for a minute, and then sends more.
     async fn read_after(first: &[u8], read: impl FnOnce(&ConnPhase)) -> io::Result<usize> {
         let (mut client, server) = duplex(256);
         let phase = ConnPhase::default();

@@ -63,7 +63,7 @@ impl Connection {
         self.sandbox == *sandbox && !self.task.is_finished()
     }
 
-    /// What asks it to settle.
+    /// Through which others ask it to settle.
     pub(crate) fn settler(&self) -> Settler {
         Settler(self.requests.clone())
     }
@@ -85,7 +85,7 @@ impl Settler {
     }
 }
 
-/// Keeps a machine equal. Ends when nobody can ask for anything any more.
+/// Keeps a machine in sync until all callers are gone.
 async fn follow(mut sync: Sync, mut asked: mpsc::Receiver<Settle>) {
     let mut retry = FIRST_RETRY;
     loop {
@@ -121,7 +121,7 @@ async fn follow(mut sync: Sync, mut asked: mpsc::Receiver<Settle>) {
     }
 }
 
-/// What is told of a failure to whoever asked: whether it was the session's side.
+/// The error for the caller: whether it was the session's side.
 fn told(error: &SyncError) -> SyncError {
     let SyncError::Store(error) = error else {
         return SyncError::Ended;

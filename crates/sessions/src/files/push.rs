@@ -1,4 +1,4 @@
-//! What goes to a machine.
+//! Changes from the session to its machine.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ impl Side {
                 self.differs(path, found).await?;
             }
         }
-        // The rest gets its turn after what the machine tells.
+        // The machine's events come before the rest.
         self.files.waiting.notify_one();
         Ok(())
     }
@@ -178,7 +178,7 @@ impl Side {
             return Ok(());
         };
         if super::contents::digest(&contents) != found.digest {
-            // The next attempt tells what is there.
+            // The next attempt reports what is there.
             return Ok(());
         }
         if self
@@ -205,7 +205,7 @@ impl Side {
     }
 
     /// The session has removed a file that the machine has changed: a change wins over a deletion. If the file returns, the
-    /// watch tells it.
+    /// watch reports it.
     async fn let_be(&self, path: SessionPath) -> Result<(), StoreError> {
         let forgotten = |machine: &mut MachineFile| {
             machine.agreed = None;

@@ -1,4 +1,4 @@
-//! What comes from a machine.
+//! Changes from the machine to its session.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ impl Side {
         Ok(())
     }
 
-    /// Reads a file; none when it has changed again, because that is told again.
+    /// Reads a file; `None` if it has changed again, which is another event.
     async fn read_state(
         self,
         path: SessionPath,
@@ -174,7 +174,7 @@ impl Side {
             (Step::Agree | Step::ToMachine | Step::KeepBoth, _) => {}
         }
         if let Some(machine) = &mut row.machine {
-            // What the machine came with stays so.
+            // Files of the template stay files of the template.
             let is_template = found.map(|found| found.digest) == machine.template
                 && machine.agreed.is_none()
                 && found.is_some();

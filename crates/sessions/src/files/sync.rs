@@ -20,7 +20,7 @@ use super::{Files, known};
 /// How many paths are looked at in one call.
 const LOOKED: usize = 1024;
 
-/// More files than a daemon tells.
+/// More files than a daemon reports.
 const PRESENT_MAX: usize = 200_000;
 
 /// How long the machine may take to send a file.
@@ -54,13 +54,13 @@ pub(super) struct Side {
 /// A machine that is kept equal.
 pub(super) struct Sync {
     pub(super) side: Side,
-    /// What the machine tells.
+    /// The machine's events.
     events: HomeEvents,
-    /// The last flush that was told.
+    /// The last flush that was reported.
     settled: u64,
 }
 
-/// What the machine has at a path, as it tells.
+/// What the machine reports at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     /// A file that returns.
@@ -70,7 +70,7 @@ pub(super) enum Told {
 }
 
 impl Sync {
-    /// Begins: makes both sides equal. `fresh` when nobody has used the machine yet: what is there came with it.
+    /// Begins: makes both sides equal. `fresh` if the machine is unused: its files come from its template.
     pub(super) async fn begin(side: Side, fresh: bool) -> Result<Self, SyncError> {
         let events = side.home.watch(RETURN_MAX).await?;
         let mut sync = Self {
@@ -164,7 +164,7 @@ impl Sync {
             let event = self.next().await?;
             self.event(event).await?;
         }
-        // Room may have been made, and what was in the way may be gone: nothing tells of that.
+        // There may be room now, and obstacles may be gone: no event reports that.
         let again = self.side.files.table().await?.try_again();
         let again = again.into_iter();
         let again = again.map(|(path, state)| (path, Told::Present(state)));
@@ -220,7 +220,7 @@ impl Side {
         self.files.commit(&mut table, changes).await
     }
 
-    /// Files that were there, and that the watch has not told: those that are gone.
+    /// The known files that the watch has not reported: they are gone.
     async fn missing(
         &self,
         present: &BTreeMap<SessionPath, FileState>,
@@ -283,7 +283,7 @@ impl Side {
         let read = async {
             let mut file = match self.home.read(path.clone()).await {
                 Ok(file) => file.contents,
-                // Gone, or a directory now: an event tells.
+                // It is gone, or a directory now: an event follows.
                 Err(InsideError::NotFound(_) | InsideError::Invalid(_)) => return Ok(None),
                 Err(error) => return Err(error),
             };

@@ -1,4 +1,4 @@
-//! What is known of each path of a session.
+//! The known state of each path of a session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(super) struct Table {
     withheld: BTreeSet<SessionPath>,
     /// Files of the machine for which the session has no room.
     refused: BTreeMap<SessionPath, FileState>,
-    /// What the machine does not tell.
+    /// What the machine does not report, and why.
     limited: BTreeMap<Option<SessionPath>, String>,
     /// The session's `.gitignore` files.
     ignoring: Ignoring,
@@ -295,7 +295,7 @@ impl Table {
         copies.map(|(path, _)| path.clone()).collect()
     }
 
-    /// What is not kept equal, and why.
+    /// The paths that are not synchronised, and why.
     pub(super) fn notes(&self) -> Vec<String> {
         let blocked = self
             .blocked

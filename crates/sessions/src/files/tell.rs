@@ -1,4 +1,4 @@
-//! What the listeners of a session are told of its files.
+//! Events about the files of a session.
 
 use parking_lot::Mutex;
 use shoal_core::ports::sessions::events::{PATHS_MAX, SessionFact};
@@ -11,7 +11,7 @@ use crate::events::Events;
 /// How the two sides stand: in one word, how many files wait, and whether there is a machine.
 type Stand = (SyncState, usize, bool);
 
-/// What was told.
+/// The last events.
 pub(super) struct Told {
     events: Events,
     sync: Mutex<Option<Stand>>,
@@ -25,7 +25,7 @@ impl Told {
         }
     }
 
-    /// What these changes, which the table does not have yet, mean for the session's files.
+    /// The effect on the session's files of changes that the table does not have yet.
     pub(super) fn facts(&self, table: &Table, changes: &[RowChange]) -> Vec<SessionFact> {
         if !self.events.is_heard() {
             return Vec::new();
@@ -53,7 +53,7 @@ impl Told {
         facts.into_iter().for_each(|fact| self.events.tell(fact));
     }
 
-    /// Tells how the two sides stand, when that differs from what was told.
+    /// Reports the state of the sync if it has changed since the last event.
     pub(super) fn sync(&self, table: &Table) {
         if !self.events.is_heard() {
             return;

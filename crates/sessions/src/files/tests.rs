@@ -89,7 +89,7 @@ impl Pair {
         self.files.write(file(at, contents)).await.unwrap();
     }
 
-    /// What the session has.
+    /// The session's files.
     async fn session(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         for listed in self.files.list(None).await.unwrap() {
@@ -100,7 +100,7 @@ impl Pair {
         all
     }
 
-    /// What the machine has.
+    /// The machine's files.
     fn machine(&self) -> BTreeMap<String, String> {
         let files = self.home.files().into_iter();
         let text = |contents: Bytes| String::from_utf8_lossy(&contents).into_owned();

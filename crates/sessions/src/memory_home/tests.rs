@@ -1,4 +1,4 @@
-//! What tests rely on: the rules of the port.
+//! The rules of the port, on which other tests rely.
 
 use shoal_core::session::interrupted::is_interrupted;
 use shoal_core::session::returning::FILE_MAX;

@@ -17,7 +17,7 @@ use super::live::Live;
 struct Listener {
     live: Arc<Live>,
     events: broadcast::Receiver<SessionEvent>,
-    /// What happens to the sandboxes of the team: a machine may end by itself.
+    /// Events of the team's sandboxes: a machine may end by itself.
     sandboxes: Option<SeenStream>,
 }
 
@@ -29,7 +29,7 @@ impl Service {
         id: &str,
     ) -> Result<SessionSeenStream, SessionError> {
         let live = self.find(principal, id)?;
-        // Without it, the end of a machine is told when the session notices it.
+        // Without it, the end of a machine is reported when the session notices it.
         let sandboxes = self.parts.events.subscribe(principal, Scope::Team).ok();
         let listener = Listener {
             events: live.events.subscribe(),

@@ -14,7 +14,7 @@ use shoal_core::session::{SessionId, SessionRecord};
 use super::live::Live;
 use super::{Service, random};
 
-/// What the private key is sealed for. No secret has such a name.
+/// The name under which the private key is sealed. No secret has such a name.
 const PRIVATE_KEY: &str = "ssh-private-key";
 
 /// The address of a session's external machine; none when its machine is a sandbox.
@@ -31,7 +31,7 @@ fn wakes_nothing() -> SessionError {
 }
 
 impl Service {
-    /// What is kept of a new session's external machine. A session with a sandbox keeps nothing.
+    /// The stored facts about a new session's external machine. A session with a sandbox has none.
     pub(super) fn external_record(
         &self,
         id: &SessionId,
@@ -137,7 +137,7 @@ impl Service {
     }
 }
 
-/// What a machine calls its system; none when it does not say.
+/// The name of a machine's system; `None` when it does not report one.
 pub(super) async fn system_of(client: &dyn SandboxClient, note: Option<&str>) -> Option<String> {
     let mut file = client.read_file(OS_RELEASE.to_owned()).await.ok()?.contents;
     let mut text = Vec::new();

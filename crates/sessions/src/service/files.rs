@@ -27,7 +27,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// How long a list waits for what the machine has written.
 const BRIEFLY: Duration = Duration::from_secs(1);
 
-/// How long one that nobody uses any more may take.
+/// The timeout of one without a caller.
 const LATE: Duration = Duration::from_secs(60);
 
 /// How long the first comparison of both sides may take.
@@ -60,7 +60,7 @@ impl Service {
         if connection.as_ref().is_some_and(|open| open.is_to(&sandbox)) {
             return Ok(());
         }
-        // What an external machine has at first is its owner's, not a template's: the session gets it.
+        // The first files of an external machine are its owner's, not a template's: the session gets them.
         let fresh = record.filled.as_ref() != Some(&sandbox) && record.external.is_none();
         // The former one first: only one may watch.
         *connection = None;
@@ -143,8 +143,8 @@ impl Service {
     }
 }
 
-/// Lets what has been written inside get to this side, so that whoever has waited for a command finds its files. A machine
-/// that does not answer soon is not waited for.
+/// Lets files that were written inside arrive here, so that the caller of a command finds its files. Does not wait long for
+/// a machine that does not answer.
 async fn settle_briefly(live: &Live) {
     let settler = match live.connection.try_lock() {
         Ok(connection) => connection.as_ref().map(Connection::settler),

@@ -30,7 +30,7 @@ pub(super) struct Live {
     pub(super) machine: tokio::sync::Mutex<()>,
     /// Its files.
     pub(super) files: Arc<Files>,
-    /// What keeps its machine's files equal.
+    /// The sync of its machine's files.
     pub(super) connection: tokio::sync::Mutex<Option<Connection>>,
     /// The client of its external machine, while that is used.
     pub(super) external: Mutex<Option<Arc<dyn ExternalClient>>>,
@@ -42,11 +42,11 @@ pub(super) struct Live {
     running: AtomicUsize,
     /// The question of a reset that waits for its confirmation.
     pub(super) question: Mutex<Option<ResetQuestion>>,
-    /// What the next command is to say of the machine.
+    /// The notice about the machine in the next command's output.
     pub(super) notice: Mutex<Option<String>>,
     deleting: AtomicBool,
     pub(super) published: Published,
-    /// Those who listen to what happens.
+    /// The listeners to its events.
     pub(super) events: Events,
 }
 

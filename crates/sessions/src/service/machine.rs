@@ -1,4 +1,4 @@
-//! The machine of a session: a sandbox that starts with the first command, and ends when nobody uses it.
+//! The machine of a session: a sandbox that starts with the first command, and ends when it is unused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,15 +41,15 @@ const COMMAND_MAX: usize = 1 << 20;
 /// How many pieces of output wait for a slow reader.
 const PIECES: usize = 16;
 
-/// How long a machine is kept that does not tell its files.
+/// How long a machine is kept whose files cannot be read.
 pub(super) const GIVEN_UP: Duration = Duration::from_secs(900);
 
-/// What is kept of a machine that ends.
+/// The part of an ending machine that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     /// All of its files; otherwise it does not end.
     All,
-    /// Its files, if the machine tells them soon.
+    /// Its files, if the machine reports them soon.
     IfPossible,
     /// Nothing.
     Nothing,
@@ -336,7 +336,7 @@ impl Service {
         self.end_locked(live, keep).await
     }
 
-    /// Ends the machine when its time is over; whether that succeeded. An error is logged.
+    /// Ends the machine if its deadline has passed; whether that succeeded. An error is logged.
     pub(super) async fn end_if_over(&self, live: &Live) -> bool {
         let _alone = live.machine.lock().await;
         // A command may have begun.

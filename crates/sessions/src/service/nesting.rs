@@ -48,7 +48,7 @@ case $said in
 esac
 "#;
 
-/// What the machines of sessions can be.
+/// The features of this server's machines for sessions.
 #[derive(Debug, Clone)]
 pub struct MachineSupport {
     /// The runtime of their sandboxes.

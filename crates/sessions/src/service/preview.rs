@@ -26,7 +26,7 @@ pub(super) struct Published {
 }
 
 impl Published {
-    /// That of a session, which gets a hash if it has none yet; whether it got one.
+    /// The preview of a session, which gets a hash if it has none yet; whether it got one.
     ///
     /// # Errors
     /// When the system has no randomness.
@@ -69,7 +69,7 @@ impl Drop for Awakening {
     }
 }
 
-/// What the data path looks up for each request.
+/// The lookup of the data path for each request.
 #[derive(Default)]
 pub(super) struct Lookup {
     sessions: RwLock<HashMap<PreviewHash, Arc<Live>>>,
@@ -111,7 +111,7 @@ impl Service {
         let Some(awakening) = Awakening::begin(live) else {
             return Waking::Going;
         };
-        // Read again: nobody else counts a start now.
+        // Read again: no other task counts a start now.
         let SessionRecord {
             id,
             mut wakes,

@@ -121,7 +121,7 @@ impl Service {
         self.give_secrets(live).await
     }
 
-    /// Stores a secret, and tells the windows.
+    /// Stores a secret, and notifies the windows.
     async fn put_secret(
         &self,
         live: &Live,

@@ -40,8 +40,8 @@ pub(super) fn notice(note: &str) -> String {
 }
 
 impl Service {
-    /// Makes the sandbox of a session. While its template is not built, the build is begun, and the sandbox is of the
-    /// fallback: nobody waits for minutes.
+    /// Makes the sandbox of a session. If its template is not built yet, begins the build and uses the fallback, so that no
+    /// caller waits for minutes.
     pub(super) async fn make(
         &self,
         principal: &Principal,
@@ -75,7 +75,7 @@ impl Service {
         Ok(Made { note, ..made })
     }
 
-    /// Begins the build of a template that the operator has chosen for sessions, whoever uses them.
+    /// Begins the build of a template that the operator has chosen for sessions; any key may trigger it.
     async fn build(&self, name: &TemplateName) -> CreateError {
         let installation = Principal::installation();
         let begun = self.parts.builds.build_builtin(&installation, name, false);
@@ -113,7 +113,7 @@ impl Service {
         })
     }
 
-    /// What a machine calls its system; none when it does not say.
+    /// The name of a machine's system; `None` when it does not report one.
     pub(super) async fn system(
         &self,
         permit: &SandboxPermit,

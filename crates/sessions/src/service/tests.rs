@@ -228,7 +228,7 @@ async fn r2_027_a_machine_that_ends_from_inside_is_replaced_by_the_next_command(
     let (next, ()) = tokio::join!(next, asked);
     assert_eq!(next, ("here\n".to_owned(), ExecEnd::Exited(0)));
     assert_eq!(fixture.machines.made(), 2);
-    // One that stays silent is told of.
+    // An unresponsive machine is reported.
     fixture.machines.fall_silent();
     let advance = async {
         for seconds in 1..=6 {

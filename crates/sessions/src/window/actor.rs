@@ -70,7 +70,7 @@ pub(super) struct Actor {
     set: BTreeMap<SecretName, Option<Arc<SecretValue>>>,
     /// The secrets that it has when it answers.
     asked: BTreeMap<SecretName, Arc<SecretValue>>,
-    /// What it reads for that.
+    /// The input by which it gets them.
     lines: Zeroizing<Vec<u8>>,
     /// When it last printed something.
     heard_at: Instant,
@@ -315,7 +315,7 @@ impl Actor {
             Ok(running) => {
                 self.output = running.output;
                 self.control = running.control;
-                // What is hidden stays hidden.
+                // Masked values stay masked.
                 let masks = std::mem::take(&mut self.shell.masks);
                 self.shell = Shell::new();
                 self.shell.masks = masks;

@@ -2,9 +2,9 @@
 
 use super::typed::Mark;
 
-/// What every mark begins with.
+/// The beginning of every mark.
 const BEGIN: &[u8] = b"\x1b]133;";
-/// What every mark ends with.
+/// The end of every mark.
 const END: u8 = 7;
 /// The longest mark: letter, id and number.
 const LENGTH_MAX: usize = 64;
@@ -51,7 +51,7 @@ impl Marks {
         }
     }
 
-    /// What is held back at the end of the output.
+    /// The bytes that are held back at the end of the output.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }

@@ -224,7 +224,7 @@ mod tests {
         masks
     }
 
-    /// What has to come out, from the definition: a run of bytes that are part of a value is one mask.
+    /// The expected output by the definition: a run of bytes that are part of a value is one mask.
     fn expected(secrets: &[String], text: &str) -> String {
         let mut hidden = vec![false; text.len()];
         for secret in secrets {

@@ -1,4 +1,4 @@
-//! What was printed in a window, for those who attach later.
+//! The past output of a window, for clients that attach later.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ impl Scrollback {
         self.end.send_modify(|end| *end += bytes.len() as u64);
     }
 
-    /// What is kept from `since` on, and the offset at which it begins: later than `since` when that is not kept any more.
+    /// The output from `since` on, and its offset, which is later than `since` if the beginning is not kept any more.
     pub(crate) fn since(&self, since: u64) -> (u64, Bytes) {
         let kept = self.kept.lock();
         let end = *self.end.borrow();

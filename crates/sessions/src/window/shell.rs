@@ -8,7 +8,7 @@ use super::masks::Masks;
 use super::scrollback::Scrollback;
 use super::typed::Mark;
 
-/// What a shell does.
+/// The state of a shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Doing {
     /// It starts.
@@ -19,7 +19,7 @@ pub(crate) enum Doing {
     Setting(String),
     /// The command with this id is being typed.
     Typed(String),
-    /// It tells of its background jobs before it runs this command.
+    /// It lists its background jobs before it runs this command.
     Listing(String),
     /// This command runs.
     Running(String),
@@ -27,7 +27,7 @@ pub(crate) enum Doing {
     Cancelled(String),
 }
 
-/// What has happened.
+/// An event of the shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// The shell reads commands.
@@ -150,7 +150,7 @@ impl Shell {
             Doing::Listing(_) => self.listed.extend(bytes),
             Doing::Cancelled(_) if self.lists => self.listed.extend(bytes),
             Doing::Running(_) => return printed(self.masks.feed(&bytes), scrollback),
-            // What was typed by this program is not for people.
+            // Input that this program typed is not shown.
             Doing::Starting | Doing::Setting(_) | Doing::Typed(_) | Doing::Cancelled(_) => {}
         }
         None
@@ -212,7 +212,7 @@ impl Shell {
                 scrollback.push(b"^C\r\n");
                 return Some(Heard::Ended(ExecEnd::Cancelled));
             }
-            // Of an earlier command, or printed by a program.
+            // A mark of an earlier command, or printed by a program.
             _ => {}
         }
         None

@@ -106,7 +106,7 @@ async fn r2_076_all_of_a_stubborn_command_is_cancelled_and_jobs_stay() {
         panic!("no output");
     };
     let child = String::from_utf8(child.to_vec()).unwrap();
-    // It is killed together with its parent, and may end later. One that has ended may wait for somebody to look at how.
+    // It is killed together with its parent, and may end later. An ended one may be a zombie.
     let look = format!(
         "timeout 60 sh -c 'while grep -qs State:.[^Z] /proc/{}/status; do :; done'; echo $?; \
          kill -0 $JOB; echo $?",
@@ -245,7 +245,7 @@ async fn an_attached_terminal_sees_the_window() {
         seen.contains("echo one\r\none\r\n") && !seen.contains("__shoal"),
         "{seen:?}"
     );
-    // What a person has left there does not disturb.
+    // Text that a person has left there does not disturb.
     attached
         .control
         .input(Bytes::from_static(b"cat\nhalf a li"))

@@ -1,4 +1,4 @@
-//! What is typed into a shell so that it runs a command and tells when the command ends.
+//! The input of a shell that runs a command and marks its end.
 //!
 //! The shell is an ordinary interactive bash on a terminal, so that a directory, variables and jobs stay from command to
 //! command, and a person can attach to it. Nothing depends on its prompt, which programs may change: each typed line
@@ -15,7 +15,7 @@ const LINE_MAX: usize = 1500;
 /// The variable that a command is collected in. It is not exported.
 const VARIABLE: &str = "__shoal";
 
-/// What a mark says.
+/// The meaning of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// The shell reads commands. The number is the id of its process.
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// What bash prints when it reads the lines from a script.
+    /// The output of bash for these lines as a script.
     fn bash(typed: &[u8]) -> String {
         let script = String::from_utf8(typed.to_vec()).unwrap();
         let done = Command::new("bash")

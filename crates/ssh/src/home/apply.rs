@@ -102,7 +102,7 @@ impl Inner {
         Ok(Applied::Failed(format!("{path} changes all the time")))
     }
 
-    /// What is at a path.
+    /// The entry at a path.
     ///
     /// # Errors
     /// When the machine does not answer.
@@ -119,7 +119,7 @@ impl Inner {
                 Ok(None) => {}
                 Err(PathError::Missing(_)) => return Ok(Found::Nothing),
                 Err(PathError::Sftp(_, SftpError::Lost)) => return Err(self.link.lost().into()),
-                // What is below a file or a link is not there.
+                // Nothing exists below a file or a link.
                 Err(PathError::InTheWay(_)) if below_something(walk, &path).await => {
                     return Ok(Found::Nothing);
                 }
@@ -240,7 +240,7 @@ async fn create(
     let mode = if file.executable { EXECUTABLE } else { PLAIN };
     let open = match walk.sftp.create(&at, mode).await {
         Ok(open) => open,
-        // The protocol does not tell whether something is there.
+        // The protocol does not say whether the path exists.
         Err(SftpError::Refused(_)) if walk.look(path).await.is_ok() => return Ok(Attempt::Again),
         Err(error) => return Err(Walk::failed(path, error)),
     };
@@ -289,7 +289,7 @@ async fn write(walk: &Walk<'_>, open: &Open, old: u64, contents: &[u8]) -> Resul
     Ok(())
 }
 
-/// The mode of a file that may be executed by whom may read it, or by nobody.
+/// A mode in which everyone who may read the file may execute it, or no one may.
 fn mode(old: u32, executable: bool) -> u32 {
     if executable {
         old | ((old & READ) >> 2)
@@ -302,7 +302,7 @@ fn mode(old: u32, executable: bool) -> u32 {
 async fn prune(walk: &Walk<'_>, emptied: &Emptied, within: Option<&SessionPath>) {
     let mut left = BTreeSet::new();
     let mut all = std::mem::take(&mut *emptied.lock());
-    // What is below a directory comes after it.
+    // Entries below a directory come after it.
     while let Some(directory) = all.pop_last() {
         if within.is_some_and(|within| !directory.is_within(within)) {
             left.insert(directory);

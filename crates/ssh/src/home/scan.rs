@@ -46,7 +46,7 @@ pub(super) struct Scan<'a> {
 type Listed = (String, Result<Vec<(SessionPath, Entry)>, SftpError>);
 
 impl<'a> Scan<'a> {
-    /// Looks at everything, and tells what has changed.
+    /// Looks at everything, and reports what has changed.
     ///
     /// # Errors
     /// When the machine does not answer, or has too many files.
@@ -226,7 +226,7 @@ impl<'a> Scan<'a> {
         let settled = is_settled(&listed, since, self.main.ahead);
         let (contents, stamp) = match self.walk.contents(&path, self.file_max).await {
             Ok(Some(read)) => read,
-            // It changes, or has gone: the next look tells.
+            // It is changing, or gone: the next scan shows which.
             Ok(None) | Err(PathError::Missing(_) | PathError::InTheWay(_)) => return Ok(()),
             Err(PathError::Sftp(_, SftpError::Lost)) => return Err(self.home.link.lost().into()),
             Err(PathError::Sftp(_, error)) => {

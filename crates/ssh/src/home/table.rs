@@ -1,4 +1,4 @@
-//! What is known of a home directory.
+//! The known state of a home directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const TICK: Duration = Duration::from_secs(2);
 /// An event, with the number of its moment.
 pub(super) struct Event(pub(super) u64, pub(super) Result<HomeEvent, InsideError>);
 
-/// What is known of a file.
+/// The known state of a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub(super) stamp: Stamp,
@@ -37,12 +37,12 @@ pub(super) fn is_settled(stamp: &Stamp, since: Instant, ahead: i64) -> bool {
     old || since.elapsed() >= TICK
 }
 
-/// What is known of a home directory, and what was told of it.
+/// The known and the reported state of a home directory.
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) known: BTreeMap<SessionPath, Known>,
     pub(super) told: BTreeMap<SessionPath, FileState>,
-    /// What is not seen, as it was told.
+    /// The unseen paths, as they were reported.
     pub(super) limits: BTreeMap<String, String>,
     moment: u64,
     /// The moments of the latest changes from outside.
@@ -83,7 +83,7 @@ impl Table {
         self.applied.insert(path.clone(), now);
     }
 
-    /// What a change from outside has made.
+    /// The result of a change from outside.
     pub(super) fn written(&mut self, path: &SessionPath, made: Option<(Stamp, FileState)>) {
         self.known.remove(path);
         match made {

@@ -117,7 +117,7 @@ impl<'a> Walk<'a> {
         self.seen.lock().clear();
     }
 
-    /// What is at a path.
+    /// The entry at a path.
     ///
     /// # Errors
     /// When nothing is there, or something is in the way.

@@ -40,7 +40,7 @@ fn remove(at: &str, expected: &str) -> HomeChange {
     }
 }
 
-/// What a watch tells up to a number, as `+path`, `-path` and `?path`.
+/// The events of a watch up to a number, as `+path`, `-path` and `?path`.
 async fn told(events: &mut HomeEvents, until: u64) -> Vec<String> {
     let mut told = Vec::new();
     let read = async {

@@ -65,7 +65,7 @@ async fn a_terminal_has_a_size_and_ends_when_it_is_killed() {
     let process = process.split('.').next().unwrap().to_owned();
     assert_eq!(sh(&opened, &format!("kill -0 {process}")).await.1, 0);
     control.kill().await.unwrap();
-    // The end is told, as that of a shell that was killed or as that of its connection.
+    // The end is reported, either of a killed shell or of its connection.
     let _ = all(running).await;
     let gone = format!("while kill -0 {process} 2>/dev/null; do sleep 0.05; done");
     assert_eq!(sh(&opened, &gone).await.1, 0);

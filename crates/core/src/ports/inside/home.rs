@@ -8,14 +8,14 @@ use super::{FileContents, InsideError};
 use crate::BoxFuture;
 use crate::session::path::SessionPath;
 
-/// What a watch of the home directory tells.
+/// An event of a watch of the home directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HomeEvent {
     /// A file that returns to the session is at this path.
     Present {
         /// Where it is.
         path: SessionPath,
-        /// What it contains.
+        /// Its contents.
         state: FileState,
     },
     /// No file is at this path any more: it was removed or renamed, or something else took its place.
@@ -30,17 +30,17 @@ pub enum HomeEvent {
     },
     /// Something is not seen, or is seen late: a directory that cannot be read, a `.gitignore` that is too large. For people.
     Limited {
-        /// What is concerned; everything when absent.
+        /// The affected path; everything when absent.
         path: Option<SessionPath>,
         /// Why.
         reason: String,
     },
-    /// Everything that had changed before this [`HomeFiles::flush`] has been told; 0 is the beginning of the watch. The
-    /// files that were told as present, and not absent or withheld since, are all that return.
+    /// Every change before this [`HomeFiles::flush`] has been reported; 0 is the beginning of the watch. The files that
+    /// return are those last reported as present.
     Settled(u64),
 }
 
-/// What a watch tells, until it fails.
+/// The events of a watch, until it fails.
 pub type HomeEvents = BoxStream<'static, Result<HomeEvent, InsideError>>;
 
 /// A change from outside. It is made only when the path still has the state that the caller has seen.
@@ -63,7 +63,7 @@ pub struct HomeFile {
     pub executable: bool,
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
     /// It was made, or the path was already as it asks.
@@ -74,7 +74,7 @@ pub enum Applied {
     Failed(String),
 }
 
-/// What is at a path.
+/// The entry at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
@@ -94,16 +94,16 @@ pub enum Found {
 /// has from this object; but the file may have changed again when the caller reads it, so what [`HomeFiles::read`] returns is
 /// to be compared with the digest.
 pub trait HomeFiles: Send + Sync {
-    /// Tells all files that return ([`crate::session::returning`], `.gitignore`) and have at most `file_max` bytes, then
-    /// what changes. A watch that loses track looks at all files again, and tells what it had missed. What
-    /// [`HomeFiles::apply`] has done is not told. Only one watch at a time: a later one ends the former.
+    /// Reports all files that return ([`crate::session::returning`], `.gitignore`) and have at most `file_max` bytes, then
+    /// each change. A watch that loses track looks at all files again, and reports what it missed. Changes by
+    /// [`HomeFiles::apply`] are not reported. There is one watch at a time: a new one ends the previous one.
     ///
     /// # Errors
     /// When the daemon does not answer. The stream ends with an error: with [`InsideError::TooMuch`] for more files than can be
     /// watched, with [`InsideError::NotFound`] when the directory is gone.
     fn watch(&self, file_max: u64) -> BoxFuture<'_, Result<HomeEvents, InsideError>>;
 
-    /// Makes changes in their order, and tells what became of each.
+    /// Makes changes in their order, and returns the result of each.
     ///
     /// Files are written in place, so that watchers inside see a change of the same file. When the daemon ends in the
     /// middle of that, the file holds a part of both contents: [`crate::session::interrupted`] recognises it. Directories are
@@ -114,8 +114,8 @@ pub trait HomeFiles: Send + Sync {
     /// then.
     fn apply(&self, changes: Vec<HomeChange>) -> BoxFuture<'_, Result<Vec<Applied>, InsideError>>;
 
-    /// Tells what is at each of these paths. A file that the beginning of a watch has not told is either gone, or does not
-    /// return.
+    /// Returns what is at each of these paths. A file that the watch did not report at its beginning is either gone or
+    /// does not return.
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -127,8 +127,8 @@ pub trait HomeFiles: Send + Sync {
     /// When it is missing or no regular file, or the daemon does not answer.
     fn read(&self, path: SessionPath) -> BoxFuture<'_, Result<FileContents, InsideError>>;
 
-    /// Makes the watch tell [`HomeEvent::Settled`] with this number, or a later one, after everything that has changed before
-    /// this call.
+    /// Makes the watch report [`HomeEvent::Settled`] with this number or a later one, after every change before this
+    /// call.
     ///
     /// # Errors
     /// When the daemon does not answer, or nothing watches.

@@ -1,4 +1,4 @@
-//! What happens in a session, told while it happens.
+//! Events of a session.
 
 use futures_core::stream::BoxStream;
 
@@ -55,9 +55,9 @@ pub enum SessionFact {
     },
     /// Files of the session changed, from either side: at most [`PATHS_MAX`].
     Files {
-        /// Those that were written.
+        /// The written files.
         changed: Vec<SessionPath>,
-        /// Those that are gone.
+        /// The removed files.
         removed: Vec<SessionPath>,
     },
     /// A secret became a variable of the windows.
@@ -71,11 +71,11 @@ pub enum SessionFact {
 pub struct SessionEvent {
     /// When it happened.
     pub at: Timestamp,
-    /// What happened.
+    /// The event.
     pub fact: SessionFact,
 }
 
-/// What a subscriber of a session's events gets.
+/// An item of a subscription to a session's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionSeen {
     /// Something happened.

@@ -24,7 +24,7 @@ pub const RETURN_MAX: u64 = returning::FILE_MAX;
 pub struct SessionFile {
     /// Where it is.
     pub path: SessionPath,
-    /// What it is.
+    /// Its kind.
     pub file: StoredFile,
 }
 
@@ -64,7 +64,7 @@ pub struct SyncView {
     pub connected: bool,
     /// The copies of conflicts.
     pub conflicts: Vec<SessionPath>,
-    /// What is not kept equal, and why. For people.
+    /// What is not synchronised, and why, for people.
     pub notes: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ pub enum FileError {
     InTheWay {
         /// The path.
         path: SessionPath,
-        /// What is there.
+        /// The existing entry.
         with: SessionPath,
     },
     /// The condition of the request is not met.

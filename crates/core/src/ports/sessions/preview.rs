@@ -15,7 +15,7 @@ pub struct Preview {
     pub wakes: bool,
 }
 
-/// What a request to a preview without a machine has done.
+/// The effect of a request to a preview without a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waking {
     /// The machine of this session starts for it.

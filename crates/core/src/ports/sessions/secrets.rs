@@ -6,7 +6,7 @@ use crate::auth::Principal;
 use crate::clock::Timestamp;
 use crate::session::secret::{InvalidSecret, SecretName, SecretValue};
 
-/// A secret, of which everything but its value is told.
+/// A secret without its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretView {
     /// Its name.

@@ -236,7 +236,7 @@ mod tests {
     use crate::interpreter::fake;
     use crate::interpreter::output_channel::channel;
 
-    /// Whether an execution is over after `messages_since` messages since its reply, and one more.
+    /// Whether an execution is complete after `messages_since` messages since its reply, and one more.
     async fn is_complete(traits: KernelTraits, messages_since: usize) -> bool {
         let (mut kernel, _fake) = fake::kernel().await;
         let (output_channel, _body) = channel(&Budget::default());

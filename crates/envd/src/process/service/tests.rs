@@ -4,7 +4,7 @@ use super::super::exit::Status;
 use super::super::output_channel::OutputChannel;
 use super::*;
 
-/// What a subscriber is told who looks a second after its deadline, when the process has ended like this.
+/// The last event for a subscriber that looks a second after its deadline, when the process has ended like this.
 async fn told(status: Status) -> Result<ProcessEvent, ConnectError> {
     let output = Arc::<OutputChannel>::default();
     let mut events = EventStream {

@@ -28,7 +28,7 @@ impl Interpreter {
             }
         };
         timeout(DEADLINE, ended).await.unwrap();
-        // The process is gone a moment before its status is told, and no other starts in between.
+        // The process ends a moment before its status is reported, and no other starts in between.
         self.daemon.run("true").await;
     }
 

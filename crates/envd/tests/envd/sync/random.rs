@@ -1,4 +1,4 @@
-//! Random changes on both sides: what was told is what is there.
+//! Random changes on both sides: the reported state is the real one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -124,7 +124,7 @@ async fn run(daemon: &Daemon, steps: Vec<Step>) {
             }
             _ => continue,
         };
-        // The sandbox's part first, so that the change is one of what was told.
+        // The sandbox's events first, so that the change is based on them.
         watched.settle().await;
         let old = fs::read_to_string(home.join(at)).ok();
         let change = match (step, &old) {

@@ -1,4 +1,4 @@
-//! Parked sandboxes: clients cannot tell them from running ones.
+//! Parked sandboxes: clients cannot distinguish them from running ones.
 
 use super::*;
 

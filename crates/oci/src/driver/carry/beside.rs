@@ -84,7 +84,7 @@ fn unique<T>(
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = named(&format!("{}-{next}", std::process::id()));
         match make(&path) {
-            // Of a program that had our number and was killed.
+            // A leftover of a killed program with our process id.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return Ok((path, made?)),
         }

@@ -66,7 +66,7 @@ mod tests {
         }
     }
 
-    /// What the first build of `runsc` has saved on this machine.
+    /// A manifest as the first build of `runsc` would save it on this machine.
     fn manifest(contents: Contents) -> SavedManifest {
         let data = tempfile::tempdir().unwrap();
         let disk = Disk::open(data.path(), &DiskConfig::Plain).unwrap();

@@ -31,7 +31,7 @@ impl Amount {
     }
 }
 
-/// What is to be free, and how far from that a pool may be.
+/// The wanted free members, and the tolerance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
     available: Amount,
@@ -54,7 +54,7 @@ pub(crate) struct Means {
     samples: i64,
 }
 
-/// What a pool needs.
+/// The decision about a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Nothing.
@@ -153,7 +153,7 @@ impl Target {
         }
     }
 
-    /// What a pool needs whose wanted size is `spec`. One that is about to change is left alone.
+    /// The decision about a pool whose wanted size is `spec`. A pool that is about to change is left alone.
     pub(crate) fn need(&self, means: &Means, spec: i64) -> Need {
         let Means {
             available,
@@ -184,7 +184,7 @@ fn rounded_up(number: i64, by: i64) -> i64 {
     number.div_euclid(by) + i64::from(number.rem_euclid(by) > 0)
 }
 
-/// What was seen of a pool lately.
+/// The recent observations of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Samples(VecDeque<(Instant, i64, i64)>);
 

@@ -1,4 +1,4 @@
-//! What an autoscaler decides.
+//! The decisions of an autoscaler.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ const SHRINK: i32 = 300;
 /// The time after which a sandbox that should have started counts as failed, and then a little more.
 const AFTER_PENDING: Duration = Duration::from_secs(10);
 
-/// What the decision is made from.
+/// The inputs of the decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Observed<'a> {
     /// The wanted size of the pool.
     pub(crate) replicas: i32,
-    /// What the pool had lately; none without a policy, or too early.
+    /// The recent state of the pool; `None` without a policy, or too early.
     pub(crate) means: Option<(&'a Target, Means)>,
     /// The last schedule that came due.
     pub(crate) due: Option<&'a Due>,
@@ -126,7 +126,7 @@ pub(crate) fn decide(spec: &PoolAutoscalerSpec, seen: &Observed<'_>) -> Decision
     }
 }
 
-/// What a schedule asked for stands until the next one, and so does what limits it.
+/// The size of a schedule holds until the next one, and so does its limit.
 fn as_asked(spec: &PoolAutoscalerSpec, seen: &Observed<'_>) -> Option<Decision> {
     let asked = within(spec, seen.replicas, seen.asked?.into(), String::new());
     (asked.replicas == seen.replicas).then_some(asked)
@@ -324,7 +324,7 @@ mod tests {
             (decision.replicas, decision.limited),
             (6, reason::TOO_FEW_REPLICAS)
         );
-        // What a schedule asked for is limited until the next one, unless somebody has changed the pool.
+        // The size that a schedule asked for stays limited until the next one, unless the pool was changed.
         for (asked, replicas, limited) in [
             (20, 10, reason::TOO_MANY_REPLICAS),
             (1, 6, reason::TOO_FEW_REPLICAS),

@@ -1,4 +1,4 @@
-//! What an autoscaler tells: conditions, and events about new ones.
+//! The status of an autoscaler: conditions, and an event for each new one.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::conditions::{self, State, Truth};
 use crate::failure::Failure;
 use crate::kruise::write;
 
-/// What a pass found.
+/// The findings of a pass.
 pub(super) struct Outcome {
     pub(super) active: (Truth, &'static str, String),
     pub(super) able: (Truth, &'static str, String),
@@ -36,7 +36,7 @@ impl Outcome {
 }
 
 impl AutoscalerController {
-    /// Writes the status, and tells of what has begun.
+    /// Writes the status, and an event for each condition that has begun.
     pub(super) async fn tell(
         &self,
         scaler: &PoolAutoscaler,

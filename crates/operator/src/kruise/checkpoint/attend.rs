@@ -16,7 +16,7 @@ const ENDED_WITHIN: SignedDuration = SignedDuration::from_hours(24);
 /// How long a node may be silent: Kubernetes moves pods away from it then.
 const SILENT: SignedDuration = SignedDuration::from_mins(5);
 
-/// A node, with what tells whether it lives.
+/// A node, with the fields that show whether it is alive.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Node {
     #[serde(default)]
@@ -37,7 +37,7 @@ struct NodeCondition {
     last_transition_time: Option<Timestamp>,
 }
 
-/// Why nobody works on a checkpoint any more. `node` is its node, if that still exists.
+/// Why no agent works on a checkpoint any more. `node` is its node, if that still exists.
 pub(super) fn lost(
     checkpoint: &Checkpoint,
     name: &str,

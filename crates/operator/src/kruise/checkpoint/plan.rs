@@ -1,4 +1,4 @@
-//! What a checkpoint needs next.
+//! The next step of a checkpoint.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use shoal_crds::kruise::{Checkpoint, CheckpointPhase, CheckpointSpec};
 
 use crate::kruise::Pod;
 
-/// What a checkpoint waits for until something carries checkpoints out.
+/// The message of a checkpoint that has no executor.
 const WAITING: &str = "waiting for an executor of checkpoints";
 
-/// What a checkpoint needs next.
+/// The next step of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing, until it changes.
@@ -38,7 +38,7 @@ pub(super) enum Next {
     Delete,
 }
 
-/// What a checkpoint needs next. `pod` is the one that it names, and `others` are the checkpoints of the namespace.
+/// The next step of a checkpoint. `pod` is the one that it names, and `others` are the checkpoints of the namespace.
 pub(super) fn next(
     checkpoint: &Checkpoint,
     pod: Option<&Pod>,
@@ -81,7 +81,7 @@ fn has(checkpoint: &Checkpoint, wanted: &str) -> bool {
     finalizers.any(|known| known == wanted)
 }
 
-/// When a finished checkpoint goes. One with a time that nobody can read stays.
+/// When a finished checkpoint is deleted. With an unreadable time, it stays.
 fn expiry(checkpoint: &Checkpoint, now: Timestamp) -> Next {
     let status = checkpoint.status.as_ref();
     let completed = status.and_then(|status| status.completion_time.as_ref());

@@ -1,4 +1,4 @@
-//! What a claim changes in a sandbox, with the write that claims it.
+//! The changes of a claim in a sandbox, made by the write that claims it.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -57,7 +57,8 @@ pub(super) fn refusal(claim: &SandboxClaim, set: &SandboxSet, now: Timestamp) ->
         let key = annotation::SANDBOX_ID;
         return Some(format!("annotations: {key} belongs to the controllers"));
     }
-    // Runtimes and network plugins obey annotations of pods. Who makes claims may not be who may make pods.
+    // Annotations of pods configure runtimes and network plugins. A user who may create claims may lack the right to
+    // create pods.
     if let Some(key) = spec.annotations.keys().find(|key| is_of_cluster(key)) {
         return Some(format!(
             "annotations: {key} belongs into the template of the SandboxSet"
@@ -142,7 +143,7 @@ fn brings_runtime(pod: &PodTemplate) -> bool {
     containers.any(|container| container["name"] == OWN_RUNTIME)
 }
 
-/// What one write of the claim changes. Each sandbox has a token and a lock of its own.
+/// The changes of one write of the claim. Each sandbox has a token and a lock of its own.
 pub(super) fn claiming(
     claim: &SandboxClaim,
     initialized: bool,

@@ -1,4 +1,4 @@
-//! What a claim has, and what it needs.
+//! The sandboxes of a claim, and its needs.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const KEPT: SignedDuration = SignedDuration::from_mins(60);
 pub(super) struct Plan {
     /// How many sandboxes its user has: as many as ever were usable, although some may be gone.
     pub(super) delivered: usize,
-    /// Those of them that no pass has counted yet.
+    /// The ones that no pass has counted yet.
     pub(super) new: Vec<Arc<Sandbox>>,
     /// Sandboxes that failed and are kept.
     pub(super) reserved: usize,
@@ -51,7 +51,7 @@ impl Plan {
             .into_iter()
             .filter(|sandbox| sandbox.metadata.deletion_timestamp.is_none())
             .partition(|sandbox| !is_reserved(sandbox));
-        // What becomes of those that its user has is his business.
+        // The user's sandboxes are the user's business.
         let (mut usable, rest): (Vec<_>, Vec<_>) = living
             .into_iter()
             .partition(|sandbox| is_delivered(sandbox) || is_usable(claim, sandbox));
@@ -90,8 +90,8 @@ impl Plan {
         plan
     }
 
-    /// How the claim has ended, if it has. `refused` is why it cannot be carried out any more; `late` if its time is over.
-    /// A claim that has all of its sandboxes is well, whatever became of its set.
+    /// How the claim has ended, if it has. `refused` is why it cannot be fulfilled any more; `late` if its timeout expired.
+    /// A claim with all of its sandboxes has succeeded, even if its set is gone.
     pub(super) fn over(
         &self,
         claim: &SandboxClaim,
@@ -181,7 +181,7 @@ fn is_usable(claim: &SandboxClaim, sandbox: &Sandbox) -> bool {
     let observed = observed.map_or(0, |status| status.observed_generation);
     let initialized =
         InitRequest::of(sandbox).is_none() || sandbox.holds(condition::RUNTIME_INITIALIZED);
-    // Before that, the status does not tell of the changes of the pod that the claim asked for.
+    // Before that, the status does not show the changes of the pod that the claim asked for.
     let spec = &claim.spec;
     let unchanged =
         spec.inplace_update.is_none() && spec.labels.is_empty() && spec.annotations.is_empty();

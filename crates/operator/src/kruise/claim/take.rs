@@ -74,7 +74,7 @@ impl SandboxClaimController {
             change::apply(claim, claiming, &mut claimed);
             let (before, after) = (json!(*candidate), json!(claimed));
             let mut patch = patch::between(&before, &after).unwrap_or_default();
-            // Of several writes to this version, one wins.
+            // One of several writes to this version wins.
             patch["metadata"]["resourceVersion"] = json!(candidate.metadata.resource_version);
             let (namespace, name) = key(&*candidate);
             match self.cluster.patch(&namespace, &name, &patch).await {

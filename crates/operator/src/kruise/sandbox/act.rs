@@ -1,4 +1,4 @@
-//! What a step of a sandbox does: its pod, hooks and checkpoints, and the status that says so.
+//! Carries out a step of a sandbox: its pod, hooks and checkpoints, and its status.
 
 use std::sync::Arc;
 

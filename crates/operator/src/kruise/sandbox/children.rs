@@ -95,7 +95,7 @@ impl SandboxController {
         }
     }
 
-    /// What a new pod of the sandbox is restored from, if it is: its own last pause, or what the sandbox is a clone of.
+    /// The checkpoint for a new pod of the sandbox, if any: of its own last pause, or of the original of a clone.
     fn origin_of(
         &self,
         sandbox: &Sandbox,
@@ -110,7 +110,7 @@ impl SandboxController {
         named.map(|name| self.origin(sandbox, name)).transpose()
     }
 
-    /// What the sandbox is restored from: a checkpoint of its own namespace, by name or id.
+    /// The checkpoint `name`, by name or id, in the sandbox's namespace.
     fn origin(&self, sandbox: &Sandbox, name: &str) -> Result<Origin, String> {
         let (namespace, _) = key(sandbox);
         let named = self.checkpoints.get(&(namespace.clone(), name.to_owned()));
@@ -167,7 +167,7 @@ impl SandboxController {
         Ok(())
     }
 
-    /// Changes resources first: what the node refuses changes nothing else. A refusal is told in the status.
+    /// Changes resources first: if the node refuses, nothing else changes. The status reports a refusal.
     pub(super) async fn update_in_place(
         &self,
         sandbox: &Arc<Sandbox>,
@@ -231,7 +231,7 @@ impl SandboxController {
             sandbox.metadata.generation,
             Timestamp::now(),
         );
-        // The newest status is the one that tells of the update's begin.
+        // The newest status shows when the update began.
         let now = self.sandboxes.get(&key(&**sandbox));
         let before = now.as_ref().and_then(|now| now.status.as_ref());
         write::status(&self.cluster, &self.sandboxes, &**sandbox, before, &status).await?;

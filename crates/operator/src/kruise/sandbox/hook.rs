@@ -14,7 +14,7 @@ use super::phase::Hook;
 use crate::cache::key;
 use crate::kruise::Pod;
 
-/// How much of a failed command's error output is told.
+/// The part of a failed command's error output that is shown, in bytes.
 const TOLD: usize = 1024;
 /// How often the end of the sandbox is looked for while a command runs, and the daemon while there is none.
 const LOOK: Duration = Duration::from_millis(500);

@@ -1,6 +1,6 @@
 //! Settings for a daemon that has none: its container has started again, or its pod is a new one.
 //!
-//! Who claims a sandbox keeps the settings of its daemon in an annotation. They are sent again for each
+//! The settings of a claimed sandbox's daemon are in an annotation. They are sent again for each
 //! container, so that a sandbox works after a resume and after a crash of its program.
 
 use std::net::{IpAddr, SocketAddr};
@@ -42,7 +42,7 @@ impl SandboxController {
     ) -> Option<Duration> {
         let failure = self.send(sandbox, pod).await.err();
         let (truth, reason, message) = match &failure {
-            // The message is how the next container is told from this one.
+            // The message distinguishes this container from the next one.
             None => (Truth::True, reason::SUCCEEDED, container),
             Some(failure) => (Truth::False, reason::FAILED, failure.as_str()),
         };
@@ -84,7 +84,7 @@ impl SandboxController {
         let request = request.map_err(wrong)?;
         match tokio::time::timeout(ATTEMPT, client.init(&request)).await {
             Ok(Ok(_)) => Ok(()),
-            // What it answers is not trusted: it could be as long as it likes, and another each time.
+            // The answer is not trusted: it could be of any length, and different each time.
             Ok(Err(ClientError::Refused { status, .. })) => Err(format!(
                 "the runtime refused its settings with status {status}"
             )),

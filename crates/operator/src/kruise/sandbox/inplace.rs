@@ -33,7 +33,7 @@ pub(super) struct Change {
     pub(super) pod: Value,
 }
 
-/// What an update needs next.
+/// The next step of an update.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     /// The pod has the template.
@@ -60,7 +60,7 @@ pub(super) fn step(input: &Input<'_>, pod: &Pod, known: Option<&Condition>) -> S
     }
     let under_way = known.is_some_and(|known| known.reason == reason::INPLACE_UPDATING);
     if pod.label(label::POD_TEMPLATE_HASH) == Some(&blueprint.revision) {
-        // What failed may succeed later: the node may report the former resize for a moment.
+        // A failure may be temporary: the node may report the former resize for a moment.
         let failed = known.is_some_and(|known| known.reason == reason::FAILED);
         return if under_way || failed {
             progress(pod)
@@ -94,7 +94,7 @@ pub(super) fn step(input: &Input<'_>, pod: &Pod, known: Option<&Condition>) -> S
     begin(input, pod)
 }
 
-/// The label that tells whether the pod reaches the internet. It does not wait for the rest of an update, which may be
+/// The label that says whether the pod reaches the internet. It does not wait for the rest of an update, which may be
 /// refused.
 fn internet(input: &Input<'_>, pod: &Pod) -> Option<Change> {
     let key = label::ALLOW_INTERNET_ACCESS;

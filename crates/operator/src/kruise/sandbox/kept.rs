@@ -27,7 +27,7 @@ const SANDBOX: &str = "sandbox";
 /// The longest name of a sandbox with a ReplicaSet: it is the value of a label.
 const LONGEST_NAME: usize = 63;
 
-/// What there is of a kept sandbox.
+/// The existing objects of a kept sandbox.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     set: Option<Arc<ReplicaSet>>,

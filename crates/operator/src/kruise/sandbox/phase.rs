@@ -32,7 +32,7 @@ pub(super) enum Seen<'a> {
     Coming(&'a str),
 }
 
-/// What was observed.
+/// The observed state.
 #[derive(Debug)]
 pub(super) struct Input<'a> {
     pub(super) sandbox: &'a Sandbox,
@@ -45,7 +45,7 @@ pub(super) struct Input<'a> {
     pub(super) now: Timestamp,
 }
 
-/// What must be done.
+/// The required actions.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     /// Nothing.
@@ -56,7 +56,7 @@ pub(super) enum Action {
     DeletePod,
     /// The pod is saved with these contents, to be paused.
     Save(&'static [&'static str]),
-    /// What a pause has saved is deleted.
+    /// Deletes the checkpoint of a pause.
     ForgetSave,
     /// The daemon in this container gets its settings.
     Initialize(String),

@@ -9,7 +9,7 @@ use shoal_crds::parts::{PodTemplate, VolumeClaimTemplate};
 
 use super::runtime::RuntimeInjection;
 
-/// What the pod of a sandbox is made of: its own template, or the one that it refers to.
+/// The template of a sandbox's pod: its own, or the one that it refers to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Blueprint {
     pub(super) template: PodTemplate,

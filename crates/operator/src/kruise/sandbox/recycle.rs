@@ -20,7 +20,7 @@ use crate::kruise::write;
 /// The reason of the event about a sandbox that is replaced.
 const RECYCLED: &str = "SandboxRecycled";
 
-/// What is asked for.
+/// The request.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Nothing,

@@ -8,7 +8,7 @@ use shoal_crds::kruise::{Checkpoint, CheckpointPhase, Sandbox};
 
 use super::pod::Blueprint;
 
-/// What a pod needs to start from a checkpoint.
+/// The requirements of a pod that starts from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     id: String,
@@ -45,7 +45,7 @@ pub(super) fn is_called(checkpoint: &Checkpoint, name: &str) -> bool {
         || status.is_some_and(|status| status.checkpoint_id == name)
 }
 
-/// What a checkpoint is restored with; otherwise, why it cannot be.
+/// The requirements of a checkpoint, or why it cannot be restored.
 pub(super) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Origin, String> {
     let checkpoint = checkpoint.ok_or_else(|| format!("checkpoint {name:?} not found"))?;
     let status = checkpoint.status.clone().unwrap_or_default();

@@ -103,7 +103,7 @@ impl SandboxController {
         let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
         for saved in self.checkpoints.owned_by(uid) {
             if saved.metadata.deletion_timestamp.is_none() && paused_pod(&saved).is_some() {
-                // What an agent has taken on meanwhile must not be lost.
+                // A checkpoint that an agent has accepted in the meantime must not be lost.
                 write::delete(&self.cluster, &self.checkpoints, &*saved, None, true).await?;
             }
         }

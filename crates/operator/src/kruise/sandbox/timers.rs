@@ -9,10 +9,10 @@ use shoal_crds::kruise::{Sandbox, SandboxPhase, duration};
 
 /// The shortest wait for a time, so that a clock that is a little behind causes no loop.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
-/// What `forever` means.
+/// The duration of `forever`.
 const FOREVER: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
-/// What the times of a sandbox ask for.
+/// What a sandbox's deadlines require.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing, ever.

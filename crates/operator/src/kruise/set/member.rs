@@ -1,4 +1,4 @@
-//! What a pool creates: its sandboxes, and the template of its revision.
+//! The objects that a pool creates: its sandboxes, and the template of its revision.
 
 use serde_json::{Value, json};
 use shoal_crds::kruise::names::{GROUP, VERSION, label, label_value};
@@ -43,7 +43,7 @@ pub(super) fn selector(set: &SandboxSet) -> String {
 /// The JSON of a new sandbox.
 pub(super) fn sandbox(set: &SandboxSet, revision: &str) -> Result<Value, Failure> {
     let name = set.metadata.name.as_deref().unwrap_or_default();
-    // With a name of its own: a create whose answer is lost can be told from others.
+    // With a name of its own: a create whose answer is lost can be recognised.
     let (name, prefix) = generated_name(name)?;
     let mut sandbox = set.member(revision);
     sandbox.metadata.name = Some(name);

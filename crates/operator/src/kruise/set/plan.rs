@@ -1,4 +1,4 @@
-//! What a pool needs: how many sandboxes to create, and which to delete.
+//! The plan of a pool: how many sandboxes to create, and which to delete.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxSet, SandboxState};
 /// The limit of an update, where a set has none.
 const DEFAULT_UPDATE: &str = "20%";
 
-/// What to do, and what there is.
+/// The actions, and the counts for the status.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// How many sandboxes to create.
@@ -26,11 +26,11 @@ pub(super) struct Plan {
     pub(super) outdated: Vec<Arc<Sandbox>>,
     /// Sandboxes that stay.
     pub(super) replicas: usize,
-    /// Those that are available.
+    /// The available members.
     pub(super) available: usize,
-    /// Those of the newest revision.
+    /// The members of the newest revision.
     pub(super) updated: usize,
-    /// Those of the newest revision that are available.
+    /// The available members of the newest revision.
     pub(super) updated_available: usize,
 }
 

@@ -20,7 +20,7 @@ const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
 pub(super) struct Rendered {
     /// The specification of the NetworkPolicy.
     pub(super) spec: Value,
-    /// What it does not say, for people.
+    /// The rules that it cannot express, for people.
     pub(super) missing: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ fn rules(direction: &TrafficDirection, ends: &str, missing: &mut Vec<String>) ->
         let place = format!("{ends} rule {}", number + 1);
         let peers = if ends == "from" { &rule.from } else { &rule.to };
         match rule.action {
-            // What no rule allows is dropped in any case.
+            // Traffic that no rule allows is dropped in any case.
             RuleAction::Reject if peers.is_empty() && rule.ports.is_empty() => return rendered,
             RuleAction::Reject => match rejection(rule, peers) {
                 Ok(ranges) => rejected.extend(ranges),
@@ -200,7 +200,7 @@ fn port_of(port: &PolicyPort) -> Result<Value, String> {
     Ok(rendered)
 }
 
-/// What a peer is, for people.
+/// A description of a peer, for people.
 fn named(peer: &Peer) -> String {
     match (&peer.cidr, &peer.fqdn, &peer.service, &peer.workload) {
         (Some(cidr), ..) => format!("the range {cidr:?}"),

@@ -204,7 +204,7 @@ pub(super) fn plan(ops: &SandboxUpdateOps, candidates: &[Candidate]) -> Result<P
     }
     let room = most_unavailable(&ops.spec, plan.all).saturating_sub(plan.updating + plan.failed);
     let room = if ops.spec.paused { 0 } else { room };
-    // What an earlier update has left comes first: it is unavailable already.
+    // Unfinished sandboxes of an earlier update come first: they are unavailable already.
     let (left, running): (Vec<_>, Vec<_>) = waiting
         .into_iter()
         .partition(|(sandbox, _)| has_failed(sandbox));

@@ -86,7 +86,7 @@ impl Served {
     }
 }
 
-/// What comes until the server closes the connection.
+/// The bytes until the server closes the connection.
 pub(super) async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();

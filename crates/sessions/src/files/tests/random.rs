@@ -1,7 +1,7 @@
 //! Random work on both sides, with crashes in between.
 //!
-//! In the end both sides are equal, and nothing is lost that nobody has given up: whoever writes over, removes or moves
-//! what he sees at a path gives that up, and nothing else.
+//! In the end both sides are equal, and nothing is lost that no user gave up: a user who overwrites, removes or moves a
+//! file gives up what he saw at its path, and nothing else.
 
 use std::collections::BTreeSet;
 
@@ -20,9 +20,9 @@ enum Work {
     MachineWrites(usize),
     MachineRemoves(usize),
     MachineMoves(usize, usize),
-    /// The watch tells, and what it tells is taken.
+    /// The watch reports, and the sync takes it.
     Told,
-    /// What waits is pushed.
+    /// The waiting changes are pushed.
     Pushed,
     Settled,
     /// The next call of the machine fails.
@@ -67,7 +67,7 @@ struct Run {
 impl Run {
     fn new_contents(&mut self) -> String {
         self.written += 1;
-        // Of many lengths, so that mixtures differ.
+        // With many lengths, so that mixtures differ.
         format!("{}:{}", self.written, "x".repeat(self.written % 7))
     }
 
@@ -196,7 +196,7 @@ impl Run {
         }
         let session = self.pair.session().await;
         let mut machine = self.pair.machine();
-        // What the machine came with is the session's only where somebody has moved it to, and may be in the way.
+        // Files of the template belong to the session only where a user has moved them, and may be in the way.
         let is_template =
             |at: &String, contents: &String| contents == "template" && !session.contains_key(at);
         let templates = machine.extract_if(.., |at, contents| is_template(at, contents));

@@ -1,4 +1,4 @@
-//! What the listeners of a session are told.
+//! The events of a session.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -9,7 +9,7 @@ use shoal_core::session::path::SessionPath;
 
 use super::*;
 
-/// What a listener is told; not how the files stand.
+/// The events of a listener, without the states of the sync.
 struct Heard(SessionSeenStream);
 
 impl Heard {
@@ -145,7 +145,7 @@ async fn the_end_of_a_machine_is_told_once_however_it_ends() {
     fixture.ends(&session, IDLE).await;
     let ended = heard.until(is_machine).await;
     assert_eq!(ended, SessionFact::MachineEnded(second));
-    // Nobody tells of this one, until the next command notices it.
+    // This end has no event until the next command notices it.
     fixture.run(&session, "true").await;
     let third = sandbox().await;
     heard.until(is_machine).await;

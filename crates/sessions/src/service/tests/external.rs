@@ -28,7 +28,7 @@ const KEY: &str = "private-key-7f3a";
 pub(super) struct Accounts {
     local: Local,
     opened: AtomicUsize,
-    /// What was asked for last, and the client of it.
+    /// The last request, and its client.
     last: Mutex<Option<(ExternalMachine, Arc<Account>)>>,
     refusal: Mutex<Option<ExternalError>>,
 }
@@ -268,7 +268,7 @@ async fn files_of_an_external_machine_are_no_template_s_and_stay_known() {
         "both are kept"
     );
     fixture.leave(&session).await;
-    // What is removed while it is not connected is removed, because it was known.
+    // A file that was removed while the machine was disconnected is removed, because it was known.
     home.remove(&path("theirs.sandbox-1.txt"));
     fixture.run(&session, "true").await;
     assert_eq!(listed().await, ["theirs.txt"]);

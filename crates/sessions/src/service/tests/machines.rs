@@ -35,14 +35,14 @@ pub(super) struct Machines {
     sessions: Mutex<BTreeMap<SessionId, SessionRecord>>,
     made: Mutex<u8>,
     refusals: Mutex<usize>,
-    /// What is stored of sessions beside their records.
+    /// The store of sessions beside their records.
     pub(super) parts: Arc<Parts>,
     pub(super) local: Local,
     /// How often a silent machine was asked; none while machines answer.
     silent: Mutex<Option<usize>>,
-    /// What the next creates answer.
+    /// The results of the next creates.
     missing: Mutex<Vec<CreateError>>,
-    /// Those who listen to the ends of sandboxes.
+    /// The listeners to the ends of sandboxes.
     listeners: Mutex<Vec<mpsc::UnboundedSender<Seen>>>,
     /// The sandboxes that were asked for.
     wanted: Mutex<Vec<SandboxRequest>>,
@@ -66,12 +66,12 @@ impl Machines {
         *self.made.lock()
     }
 
-    /// All sandboxes end, and nobody is told.
+    /// Ends all sandboxes without an event.
     pub(super) fn lose_all(&self) {
         self.sandboxes.lock().clear();
     }
 
-    /// All sandboxes end by themselves, and everybody is told.
+    /// Ends all sandboxes, with an event for each.
     pub(super) fn end_all(&self) {
         let ended = std::mem::take(&mut *self.sandboxes.lock());
         ended.values().for_each(|record| self.tell_end(record));
@@ -100,7 +100,7 @@ impl Machines {
         *self.refusals.lock()
     }
 
-    /// Machines do not answer any more, and nobody knows yet why.
+    /// Lets machines stop answering, for an unknown reason.
     pub(super) fn fall_silent(&self) {
         *self.silent.lock() = Some(0);
     }
@@ -121,7 +121,7 @@ impl Machines {
         *self.missing.lock() = errors;
     }
 
-    /// What the latest create asked for.
+    /// The latest request for a create.
     pub(super) fn wanted(&self) -> SandboxRequest {
         self.wanted.lock().last().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! What is kept of sessions beside their records, in memory.
+//! The store of sessions beside their records, in memory.
 
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
@@ -35,7 +35,7 @@ impl Parts {
         sealed.collect::<Vec<_>>().join("\n")
     }
 
-    /// Moves the value of a secret to another, as somebody might who can write to the store.
+    /// Moves the value of a secret to another, as an attacker with access to the store might.
     pub(super) fn forge(&self, from: (&SessionId, &str), to: (&SessionId, &str)) {
         let key = |(session, name): (&SessionId, &str)| (session.clone(), name.parse().unwrap());
         let mut secrets = self.secrets.lock();

@@ -152,7 +152,7 @@ async fn requests_are_no_activity_and_start_a_bounded_number_of_machines() {
         fixture.wakes(&session, &hash).await;
         assert_eq!(fixture.machines.made(), number);
         fixture.lives(&session, IDLE - SECOND).await;
-        // What asks for the preview does not keep the machine.
+        // Requests to the preview do not keep the machine.
         assert!(fixture.service.find(&hash).unwrap().machine.is_some());
         fixture.ends(&session, SECOND).await;
     }

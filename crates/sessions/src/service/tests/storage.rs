@@ -114,7 +114,7 @@ async fn while_the_storage_is_away_files_are_neither_read_nor_written() {
             panic!("{error:?}");
         };
     }
-    // Commands go on, and what is there is told.
+    // Commands still work, and known files are listed.
     assert_eq!(fixture.run(&session, "echo here").await.0, "here\n");
     let listed = SessionFiles::list(&fixture.service, &fixture.principal, &session, None);
     assert_eq!(listed.await.unwrap().len(), 1);

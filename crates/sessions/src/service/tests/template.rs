@@ -1,4 +1,4 @@
-//! What template a machine is of.
+//! The template of a machine.
 
 use futures_util::StreamExt;
 use shoal_core::driver::Isolation;

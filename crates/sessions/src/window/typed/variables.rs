@@ -1,4 +1,4 @@
-//! What is typed into a shell so that it has the variables of secrets.
+//! The input of a shell that sets the variables of secrets.
 //!
 //! No command contains a value: a command reads the values from the terminal, so that they come into no history and no
 //! trace of commands. They are in no file and in no argument either. What the command reads is typed once it has begun:
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// What bash prints when it reads this from its input.
+    /// The output of bash with this as its input.
     fn bash(typed: &[u8]) -> Vec<u8> {
         let mut bash = Command::new("bash")
             .args(["--norc", "-s"])
@@ -146,7 +146,7 @@ mod tests {
         );
     }
 
-    /// What bash prints on both of its outputs.
+    /// Both outputs of bash.
     fn bash_all(typed: &[u8]) -> Vec<u8> {
         let mut all = b"exec 2>&1\n".to_vec();
         all.extend_from_slice(typed);

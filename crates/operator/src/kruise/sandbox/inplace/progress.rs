@@ -41,7 +41,7 @@ pub(super) fn progress(pod: &Pod) -> Step {
     Step::Done
 }
 
-/// The update that the pod's annotation tells of.
+/// The update in the pod's annotation.
 pub(super) fn update_state(pod: &Pod) -> Value {
     pod.annotation(annotation::INPLACE_UPDATE_STATE)
         .and_then(|text| serde_json::from_str(text).ok())

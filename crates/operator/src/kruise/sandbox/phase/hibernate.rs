@@ -34,7 +34,7 @@ impl<'a> Step<'a> {
 }
 
 impl Step<'_> {
-    /// What the pause saves, if it saves something.
+    /// The contents that the pause saves, if any.
     pub(super) fn saved_by_pause(&self) -> Option<&'static [&'static str]> {
         let savable = self.input.blueprint.is_savable() && !self.input.sandbox.is_kept();
         let saved = self.input.sandbox.saved_by_pause(savable);

@@ -36,7 +36,7 @@ impl Step<'_> {
         self.set(condition::READY, Truth::False, reason::POD_READY, message);
     }
 
-    /// What the status says of a pod that is no more.
+    /// The status of a deleted pod.
     pub(super) fn forget_pod(&mut self) {
         self.remove(condition::STARTED);
         let status = &mut self.next.status;

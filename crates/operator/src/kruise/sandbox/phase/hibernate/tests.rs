@@ -133,7 +133,7 @@ fn a_resume_takes_back_what_no_agent_has_begun() {
     let given_up = step(&resumed, Seen::Own(&running), Some(&pending), NOW);
     assert_eq!(given_up.action, Action::ForgetSave);
     assert_eq!(given_up.status.phase, Some(SandboxPhase::Paused));
-    // What an agent works on ends the pod, and is resumed from.
+    // A checkpoint that an agent works on ends the pod, and is resumed from.
     let creating = saved("Creating", &json!({}));
     let waits = step(&resumed, Seen::Own(&running), Some(&creating), NOW);
     assert_eq!(waits.action, Action::Nothing);
