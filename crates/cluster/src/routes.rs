@@ -50,6 +50,7 @@ impl Routes {
             envd_access_token: token,
             traffic_access_token: None,
             mask_request_host: None,
+            is_parkable: false,
             sandbox: id,
         }
     }

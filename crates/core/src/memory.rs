@@ -41,13 +41,19 @@ impl FreeMemory {
             .unwrap_or_else(|| Mib(total.0 / RESERVED).min(RESERVED_MOST))
     }
 
+    /// Whether no memory stays free, so that nothing is refused and nothing is parked for it.
+    #[must_use]
+    pub fn is_off(self) -> bool {
+        self.0 == Some(Mib(0))
+    }
+
     /// Whether another sandbox may start, while `starting` others do.
     #[must_use]
     pub fn admits(self, memory: &MachineMemory, starting: usize) -> bool {
         let starting = u32::try_from(starting).unwrap_or(u32::MAX);
         let coming = STARTING.0.saturating_mul(starting.saturating_add(1));
         let free = self.of(memory.total);
-        free.0 == 0 || memory.available.0 >= free.0.saturating_add(coming)
+        self.is_off() || memory.available.0 >= free.0.saturating_add(coming)
     }
 
     /// Whether idle sandboxes are to be parked before their time: half as much again as must stay free is left, or programs
@@ -56,7 +62,7 @@ impl FreeMemory {
     pub fn is_short(self, memory: &MachineMemory) -> bool {
         let free = self.of(memory.total);
         let enough = free.0.saturating_add(free.0 / 2);
-        free.0 > 0
+        !self.is_off()
             && (memory.available.0 < enough || memory.stalled.is_some_and(|share| share >= STALLED))
     }
 }

@@ -33,6 +33,8 @@ pub struct Route {
     pub traffic_access_token: Option<Token>,
     /// The `Host` header that servers in the sandbox see.
     pub mask_request_host: Option<HostMask>,
+    /// Whether the sandbox is parked while it is idle, so that its requests count.
+    pub is_parkable: bool,
 }
 
 /// The state of a sandbox, as the gateway sees it.

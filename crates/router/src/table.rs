@@ -139,6 +139,7 @@ impl Table {
             envd_access_token: Some(token),
             traffic_access_token: None,
             mask_request_host: host.parse().ok(),
+            is_parkable: false,
             sandbox,
         }
     }

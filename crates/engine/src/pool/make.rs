@@ -9,7 +9,7 @@ use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
 use shoal_core::pool::{PoolMember, PoolPhase};
 use shoal_core::ports::create::{CreateError, SandboxRequest};
-use shoal_core::ports::sandboxes::{QuotaExceeded, SandboxError};
+use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::ports::templates::TemplateError;
 use shoal_core::resources::RequestedResources;
 use shoal_core::sandbox::{Purpose, SandboxRecord, SandboxSpec};
@@ -174,8 +174,7 @@ impl Pools {
         let sandboxes = &self.parts.sandboxes;
         let quota = sandboxes.reserve_member().map_err(CreateError::from)?;
         // Members are not worth the memory of sandboxes in use.
-        let admission = sandboxes.admit_start().await.map_err(QuotaExceeded::from);
-        let _admission = admission.map_err(CreateError::from)?;
+        let _admission = sandboxes.admit_start().await.map_err(CreateError::from)?;
         let owner = owner_of_members();
         let record = sandboxes
             .launch_as(id.clone(), owner, spec, None, (quota, None))

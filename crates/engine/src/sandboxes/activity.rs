@@ -36,7 +36,7 @@ impl Sandboxes {
     /// Keeps the sandbox of a route from being parked. `None` if it is about to be, or if the route is an
     /// old one.
     pub(super) fn visit(&self, route: &Route) -> Option<Visit> {
-        if self.parking.is_none() {
+        if !route.is_parkable {
             return Some(Visit::default());
         }
         let activity = self.registry.activity(&route.sandbox)?;

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::memory::MachineMemory;
+use shoal_core::ports::create::CreateError;
 use shoal_core::ports::sandboxes::QuotaExceeded;
 use tokio::sync::Notify;
 
@@ -17,11 +20,16 @@ const PARKED_FOR_ONE: usize = 8;
 /// How long creates and resumes wait for other starts, whose memory is not in use yet.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long no sandbox is looked for that could be parked, after none was found: each search reads the use of all of them.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
+
 /// The starts under way. They count beside the memory in use.
 #[derive(Debug, Default)]
 pub(super) struct Starts {
     count: AtomicUsize,
     ended: Notify,
+    /// When no sandbox was found that could be parked.
+    found_none: Mutex<Option<Timestamp>>,
 }
 
 /// Permission to start a sandbox. It is dropped once the sandbox uses its memory, or has failed.
@@ -43,9 +51,9 @@ pub(crate) struct NoRoom {
     exceeded: QuotaExceeded,
 }
 
-impl From<NoRoom> for QuotaExceeded {
+impl From<NoRoom> for CreateError {
     fn from(short: NoRoom) -> Self {
-        short.exceeded
+        short.exceeded.into()
     }
 }
 
@@ -71,7 +79,7 @@ impl Sandboxes {
                 Ok(admission) => return Ok(admission),
                 Err(short) => short,
             };
-            if parked < PARKED_FOR_ONE && self.park_idlest().await {
+            if parked < PARKED_FOR_ONE && self.park_one().await {
                 parked += 1;
             } else if short.soon && clock.now() < end {
                 tokio::select! {
@@ -79,9 +87,23 @@ impl Sandboxes {
                     () = clock.sleep_until(end) => {}
                 }
             } else {
-                return Err(short.into());
+                return Err(short.exceeded);
             }
         }
+    }
+
+    /// Parks the sandbox that has been idle for longest; whether there was one.
+    async fn park_one(self: &Arc<Self>) -> bool {
+        let now = self.parts.clock.now();
+        let last = *self.starts.found_none.lock();
+        if last.is_some_and(|last| now.since(last) < SEARCH_EVERY) {
+            return false;
+        }
+        let found = self.park_idlest().await;
+        if !found {
+            *self.starts.found_none.lock() = Some(now);
+        }
+        found
     }
 
     /// Admits a sandbox that starts, if there is room.
@@ -113,8 +135,11 @@ impl Sandboxes {
         memory.is_some_and(|memory| self.limits.free_memory.is_short(&memory))
     }
 
-    /// The machine's memory; `None` if it is not known, which refuses nothing.
+    /// The machine's memory; `None` if it does not matter or is not known, which refuses nothing.
     async fn memory(&self) -> Option<MachineMemory> {
+        if self.limits.free_memory.is_off() {
+            return None;
+        }
         match self.parts.drivers.memory().await {
             Ok(memory) => memory,
             Err(error) => {

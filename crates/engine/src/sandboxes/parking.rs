@@ -6,7 +6,7 @@ use std::time::Duration;
 use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::driver::{DriverError, RuntimeInfo};
-use shoal_core::parking::{CpuReading, Facts, LONGEST_LOOK, ParkingRules, ParkingSettings};
+use shoal_core::parking::{CpuReading, Facts, LONGEST_LOOK, ParkingRules};
 use shoal_core::resources::Usage;
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::state::StateKind;
@@ -32,14 +32,14 @@ pub(super) fn may_park(record: &SandboxRecord) -> bool {
 impl Sandboxes {
     /// Looks for idle sandboxes and parks them. Never ends.
     pub(crate) async fn park_for_ever(self: &Arc<Self>) {
-        let Some(settings) = self.parking else {
+        if self.parking.is_none() {
             return std::future::pending().await;
-        };
+        }
         loop {
             let now = self.parts.clock.now();
             let mut look_every = LONGEST_LOOK;
             if !self.parts.work.is_stopping() {
-                look_every = self.park_idle(&settings).await;
+                look_every = self.park_idle().await;
             }
             self.parts.clock.sleep_until(now + look_every).await;
         }
@@ -47,9 +47,9 @@ impl Sandboxes {
 
     /// Begins to park the sandboxes that have been idle for longest. Others wait for the next look. Returns
     /// the time until that.
-    async fn park_idle(self: &Arc<Self>, settings: &ParkingSettings) -> Duration {
+    async fn park_idle(self: &Arc<Self>) -> Duration {
         let hurried = self.is_short_of_memory().await;
-        let (idle, look_every) = self.idle(settings, hurried).await;
+        let (idle, look_every) = self.idle(hurried).await;
         for (since, record) in idle {
             let Ok(permit) = self.parks.clone().try_acquire_owned() else {
                 break;
@@ -61,10 +61,7 @@ impl Sandboxes {
 
     /// Parks the sandbox that has been idle for longest, although its time has not come. False if there is none.
     pub(super) async fn park_idlest(self: &Arc<Self>) -> bool {
-        let Some(settings) = self.parking else {
-            return false;
-        };
-        let (idle, _) = self.idle(&settings, true).await;
+        let (idle, _) = self.idle(true).await;
         for (since, record) in idle {
             let park = |reply| Command::Park(since, reply);
             // Its task logs a failure. It may have been used since it was looked at.
@@ -79,11 +76,11 @@ impl Sandboxes {
 
     /// The sandboxes that may be parked now, those that have been idle for longest first, and the time until the next
     /// look. `hurried` while the machine is short of memory.
-    async fn idle(&self, settings: &ParkingSettings, hurried: bool) -> (Vec<Idle>, Duration) {
+    async fn idle(&self, hurried: bool) -> (Vec<Idle>, Duration) {
         let mut idle = Vec::new();
         let mut look_every = LONGEST_LOOK;
         for record in self.registry.records() {
-            let rules = settings.rules(&record.spec);
+            let rules = self.parking_rules(&record);
             let Some(rules) = rules.filter(|_| may_park(&record)) else {
                 continue;
             };
@@ -110,6 +107,11 @@ impl Sandboxes {
             let _ = sandboxes.call(&record.id, park).await;
             drop(permit);
         });
+    }
+
+    /// The rules by which a sandbox is parked; `None` if it is not to be parked.
+    pub(super) fn parking_rules(&self, record: &SandboxRecord) -> Option<ParkingRules> {
+        self.parking?.rules(&record.spec)
     }
 
     /// Since when a sandbox has been idle, if it may be parked now.

@@ -364,5 +364,6 @@ fn route_of(sandboxes: &Sandboxes, record: &SandboxRecord) -> Option<Arc<Route>>
         envd_access_token: sandboxes.parts.access.envd_access_token(record),
         traffic_access_token: sandboxes.parts.access.traffic_access_token(record),
         mask_request_host: record.spec.network.mask_request_host.clone(),
+        is_parkable: sandboxes.parking_rules(record).is_some(),
     }))
 }

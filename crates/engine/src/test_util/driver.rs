@@ -43,6 +43,8 @@ struct FakeState {
     room: Mutex<Option<u64>>,
     /// The memory of its machine, and what each live sandbox uses of it.
     memory: Mutex<Option<(Mib, Mib)>>,
+    /// How often its memory was read.
+    memory_reads: AtomicUsize,
     starts: Gate,
     saves: Gate,
     resizes: Gate,
@@ -133,6 +135,7 @@ impl FakeDriver {
             reads: AtomicUsize::new(0),
             room: Mutex::default(),
             memory: Mutex::default(),
+            memory_reads: AtomicUsize::new(0),
             starts: Gate::default(),
             saves: Gate::default(),
             resizes: Gate::default(),
@@ -204,6 +207,12 @@ impl FakeDriver {
     #[must_use]
     pub fn reads(&self) -> usize {
         self.state.reads.load(Ordering::Relaxed)
+    }
+
+    /// How often the memory of its machine was read.
+    #[must_use]
+    pub fn memory_reads(&self) -> usize {
+        self.state.memory_reads.load(Ordering::Relaxed)
     }
 
     /// Sets the memory of its machine, and what each live sandbox uses of it.

@@ -182,6 +182,7 @@ fn sandbox() -> Route {
         envd_access_token: Some(TokenSeed::new([1; 32]).envd_access_token(&sandbox)),
         traffic_access_token: None,
         mask_request_host: None,
+        is_parkable: false,
         sandbox,
     }
 }

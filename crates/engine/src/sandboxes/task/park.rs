@@ -7,7 +7,7 @@ use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::driver::{Start, StartReport};
 use shoal_core::id::ExecutionId;
-use shoal_core::parking::{Inside, ParkingRules};
+use shoal_core::parking::Inside;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{Input, State, StateKind};
@@ -41,11 +41,6 @@ impl Sandbox {
         parked
     }
 
-    /// The rules by which it is parked; `None` if it is not to be parked.
-    fn parking_rules(&self) -> Option<ParkingRules> {
-        self.sandboxes.parking?.rules(&self.record.spec)
-    }
-
     fn park_failed(&self, error: &SandboxError) {
         let id = &self.record.id;
         match error {
@@ -58,7 +53,7 @@ impl Sandbox {
                 self.count_park("failed");
             }
         }
-        if let Some(rules) = self.parking_rules() {
+        if let Some(rules) = self.sandboxes.parking_rules(&self.record) {
             let now = self.sandboxes.parts.clock.now();
             self.activity.with(|activity| activity.failed(now, &rules));
         }
@@ -175,7 +170,7 @@ impl Sandbox {
             if let Err(error) = woken {
                 return Err(self.stays_parked(error).await);
             }
-            if let Some(rules) = self.parking_rules() {
+            if let Some(rules) = self.sandboxes.parking_rules(&self.record) {
                 let parked = now.since(parked_at);
                 self.activity
                     .with(|activity| activity.woken(parked, &rules));

@@ -84,6 +84,7 @@ impl Driver for FakeDriver {
     }
 
     fn memory(&self) -> BoxFuture<'_, Result<Option<MachineMemory>, DriverError>> {
+        self.state.memory_reads.fetch_add(1, Ordering::Relaxed);
         let sandboxes = self.state.sandboxes.lock();
         let alive = sandboxes.values().filter(|sandbox| sandbox.alive).count();
         let alive = u32::try_from(alive).unwrap_or(u32::MAX);

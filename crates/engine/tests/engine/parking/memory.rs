@@ -3,6 +3,8 @@
 use shoal_core::memory::FreeMemory;
 use shoal_core::ports::sandboxes::QuotaExceeded;
 
+use tokio::task::JoinHandle;
+
 use super::*;
 
 /// What each live sandbox uses.
@@ -60,22 +62,62 @@ async fn a_create_is_refused_when_nothing_can_be_parked() {
     fixture.try_start().await.unwrap();
 }
 
-#[tokio::test]
-async fn starts_wait_for_each_other_when_memory_is_scarce() {
+/// Five starts at once on a machine with memory for three, which do not get ready.
+async fn five_starts() -> (
+    Arc<Fixture>,
+    Vec<JoinHandle<Result<SandboxId, CreateError>>>,
+) {
     let fixture = Arc::new(machine(9).await);
-    // Room for three that start at once.
     fixture.driver.set_memory(Mib(700), Mib(0));
+    // The first look has passed: until the clock moves, only starts read the memory.
+    until("looked", || fixture.driver.memory_reads() > 0).await;
+    let before = fixture.driver.memory_reads();
     fixture.driver.starts().shut();
     let starts = (0..5).map(|_| {
         let fixture = fixture.clone();
         tokio::spawn(async move { fixture.try_start().await })
     });
-    let starts: Vec<_> = starts.collect();
-    until("starting", || fixture.driver.starts().waiting() == 3).await;
+    let starts = starts.collect();
+    let all =
+        || fixture.driver.memory_reads() == before + 5 && fixture.driver.starts().waiting() == 3;
+    until("starting", all).await;
+    (fixture, starts)
+}
+
+#[tokio::test]
+async fn starts_wait_for_each_other_when_memory_is_scarce() {
+    let (fixture, starts) = five_starts().await;
     fixture.driver.starts().open();
     for start in starts {
         start.await.unwrap().unwrap();
     }
+}
+
+#[tokio::test]
+async fn starts_do_not_wait_for_each_other_for_long() {
+    let (fixture, starts) = five_starts().await;
+    fixture.clock.advance(seconds(5));
+    let refused = || starts.iter().filter(|start| start.is_finished()).count() == 2;
+    until("refused", refused).await;
+    fixture.driver.starts().open();
+    let mut failed = 0;
+    for start in starts {
+        failed += usize::from(start.await.unwrap().is_err());
+    }
+    assert_eq!(failed, 2);
+}
+
+#[tokio::test]
+async fn a_flood_of_refused_creates_does_not_read_the_use_of_all_sandboxes_each_time() {
+    let fixture = machine(9).await;
+    let id = fixture.try_start().await.unwrap();
+    fixture.look(&id).await;
+    fixture.driver.set_memory(Mib(0), Mib(0));
+    let before = fixture.driver.reads();
+    for _ in 0..10 {
+        fixture.try_start().await.unwrap_err();
+    }
+    assert_eq!(fixture.driver.reads(), before + 1);
 }
 
 #[tokio::test]
