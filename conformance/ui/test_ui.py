@@ -240,6 +240,7 @@ def test_the_catalogue_is_edited_and_mistakes_are_named(signed):
     assert findings(page) == []
     dialog.get_by_role("button", name="Cancel").click()
     write('[{')
+    page.keyboard.press("Escape")
     expect(dialog.get_by_role("alert")).to_contain_text("not JSON", timeout=PATIENCE_MS)
     dialog.get_by_role("button", name="Cancel").click()
     write("[]")

@@ -60,13 +60,17 @@ function EditDialog({ found, onClose }: { found: Found; onClose: () => void }) {
   const box = useRef<HTMLDivElement>(null);
   const editor = useRef<Editor>(null);
   const problem = useSignal("");
-  const check = () => (problem.value = syntax(editor.current?.text() ?? "[]"));
+  const edited = useSignal(false);
+  const changed = () => {
+    edited.value = true;
+    problem.value = syntax(editor.current?.text() ?? "[]");
+  };
   useEffect(() => {
     let current = true;
     void import("./sandbox/editor").then(({ Editor }) => {
       if (!current || !box.current) return;
       const text = JSON.stringify(found.templates, null, 2);
-      editor.current = new Editor(box.current, "templates.json", text, { changed: check, save: () => {} });
+      editor.current = new Editor(box.current, "templates.json", text, { changed, save: () => {} });
     });
     return () => {
       current = false;
@@ -81,7 +85,7 @@ function EditDialog({ found, onClose }: { found: Found; onClose: () => void }) {
     await data(client.POST("/api/v1/config/templates", { body }));
   };
   return (
-    <Dialog title={`Edit the catalogue, version ${found.version}`} action="Apply" wide onClose={onClose} onDone={apply}>
+    <Dialog title={`Edit the catalogue, version ${found.version}`} action="Apply" wide edited={edited.value} onClose={onClose} onDone={apply}>
       <div class="editor" ref={box} />
       <p class={problem.value ? "problem" : "dim"}>{problem.value || "All entries are replaced, or none."}</p>
     </Dialog>

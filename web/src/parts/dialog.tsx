@@ -11,13 +11,15 @@ interface DialogProps {
   danger?: boolean;
   /** Takes as much room as there is. */
   wide?: boolean;
+  /** Escape does not close it: there is work in it. */
+  edited?: boolean;
   onClose: () => void;
   /** Closes the dialog when it succeeds; its error is shown in it. */
   onDone: () => Promise<void>;
 }
 
 /** A modal form: Enter submits, Escape closes, the focus returns to where it was. */
-export function Dialog({ title, children, action, danger, wide, onClose, onDone }: DialogProps) {
+export function Dialog({ title, children, action, danger, wide, edited, onClose, onDone }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const problem = useSignal("");
   const busy = useSignal(false);
@@ -40,7 +42,13 @@ export function Dialog({ title, children, action, danger, wide, onClose, onDone 
     busy.value = false;
   };
   return (
-    <dialog ref={dialog} class={wide ? "wide-dialog" : undefined} aria-labelledby="dialog-title" onClose={onClose}>
+    <dialog
+      ref={dialog}
+      class={wide ? "wide-dialog" : undefined}
+      aria-labelledby="dialog-title"
+      onCancel={(event) => edited && event.preventDefault()}
+      onClose={onClose}
+    >
       <form onSubmit={submit}>
         <h2 id="dialog-title">{title}</h2>
         <div class="fields">{children}</div>
