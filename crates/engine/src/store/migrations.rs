@@ -1,6 +1,6 @@
 //! The tables, and how a file of an older version comes to have them.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, TransactionBehavior};
 use shoal_core::store::StoreError;
 
 use super::store_error;
@@ -125,7 +125,10 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     connection
         .pragma_update(None, "foreign_keys", true)
         .map_err(store_error)?;
-    let transaction = connection.transaction().map_err(store_error)?;
+    // A deferred transaction that reads first fails if another connection commits before it writes; this one waits.
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(store_error)?;
     let version: u32 = transaction
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .map_err(store_error)?;

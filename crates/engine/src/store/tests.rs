@@ -206,3 +206,27 @@ fn what_is_no_store_or_a_newer_one_is_refused() {
     let logged = shoal_core::detail::Chain(&error).to_string();
     assert!(logged.contains("use a newer one"), "{logged}");
 }
+
+/// The last commit of an earlier engine may still be under way.
+#[test]
+fn a_store_can_be_opened_while_another_connection_writes() {
+    let (_directory, path, _store) = open();
+    let writer = thread::spawn({
+        let path = path.clone();
+        move || {
+            let connection = Connection::open(&path).unwrap();
+            for number in 0..500 {
+                connection
+                    .execute("INSERT INTO teams (id, slug) VALUES (?1, ?1)", [number])
+                    .unwrap();
+            }
+        }
+    });
+    let mut opened = 0;
+    while !writer.is_finished() {
+        SqliteStore::open(&path).unwrap();
+        opened += 1;
+    }
+    writer.join().unwrap();
+    assert!(opened > 0);
+}
