@@ -365,7 +365,7 @@ def test_logs_show_output_and_follow_until_the_end(client, fresh):
     logged = lambda: "first words" in client.ok("sandbox", "logs", fresh).splitlines()  # noqa: E731
     wait_until(logged, 60, "what the command printed")
     following = client.start("sandbox", "logs", "--follow", "--tail", "1", fresh)
-    # It has begun when it shows the last line until now.
+    # It has started when it shows the last line so far.
     assert following.stdout.readline()
     client.ok("sandbox", "exec", fresh, "--", "echo", "later words")
     while following.stdout.readline() != "later words\n":

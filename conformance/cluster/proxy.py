@@ -52,7 +52,7 @@ class Faults:
     delay: float = 0
     #: The most seconds that a watch lasts.
     watch: float = 0
-    #: Watches that are told to list again, as they are when they fall behind too far.
+    #: Watches that must list again, like watches that fall behind too far.
     expired: float = 0
     #: Requests that are never passed on, nor answered: the verb, or `WATCH`, and the kind.
     held: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ FILES = "shoal.dev/checkpoint-files"
 #: Settings of the agent under test.
 VALUES = ("--set", "node.enabled=true,node.storeSize=300Mi,node.namespaceShare=50,definitions.install=false")
 
-#: Writes a number that it drew when it began, and counts. Only a process that was restored goes on with its number.
+#: Writes a number that it drew when it began, and counts. Only a restored process continues with its number.
 COUNT = (
     "mkdir -p /data; own=$(head -c 8 /dev/urandom | md5sum | cut -c1-16); i=0; "
     "while true; do i=$((i+1)); echo $own $i > /data/next; mv /data/next /data/count; sleep 0.1; done"
@@ -178,7 +178,7 @@ def test_a_clone_goes_on_where_its_source_was_saved(source, node, real_cluster):
     real_cluster.apply(sandbox("clone", restore="kept"))
     ready(real_cluster, "clone")
     assert count(real_cluster, "clone") >= before
-    # Both go on, each for itself.
+    # Both continue, each for itself.
     assert number(real_cluster, "clone") == number(real_cluster, source) == drawn
     assert inside(real_cluster, "clone", "cat /root/kept") == "secret"
     assert inside(real_cluster, "clone", "hostname") == "clone"
@@ -339,7 +339,7 @@ def test_a_pod_that_is_not_kept_running_ends_well(node, real_cluster):
     wait_until(lambda: count(real_cluster, "ends") > 0, 60, "it counts")
     drawn, last = state(real_cluster, "ends")
     saved(real_cluster, "at-the-end", "ends", keepRunning=False)
-    # Said before the pod ended, so that nobody gives up the only copy of its memory.
+    # Reported before the pod ended, so that no controller gives up the only copy of its memory.
     assert "shoal.dev/ending" in real_cluster.get(CHECKPOINTS, "at-the-end")["metadata"]["annotations"]
     wait_for(real_cluster, "ends", in_phase("Succeeded"), "Succeeded", KIND)
     real_cluster.kubectl("delete", KIND, "ends", "--timeout=120s", timeout=130)

@@ -75,7 +75,7 @@ def counted(sandbox: Sandbox) -> list[str]:
 
 
 def goes_on(sandbox: Sandbox, before: list[str]) -> None:
-    """It counts on with its own number: no process has begun again."""
+    """It continues to count with its own number: no process has restarted."""
     here = counted(sandbox)
     assert here[0] == before[0] and int(here[1]) >= int(before[1])
     wait_until(lambda: int(counted(sandbox)[1]) > int(here[1]), 60, "it counts on")
@@ -87,12 +87,12 @@ def resource(sandbox: Sandbox) -> str:
 
 
 def saves(cluster) -> list[dict]:
-    """The checkpoints that have not failed. Those that have stay, and say why."""
+    """The checkpoints that have not failed. Failed ones stay, with the reason."""
     return [one for one in cluster.get(CHECKPOINTS)["items"] if one.get("status", {}).get("phase") != "Failed"]
 
 
 def settings(cluster, name: str) -> dict:
-    """What the daemon of a sandbox was told."""
+    """The settings of a sandbox's daemon."""
     return json.loads(cluster.get(KIND, name)["metadata"]["annotations"]["agents.kruise.io/init-runtime-request"])
 
 
@@ -174,7 +174,7 @@ def test_forks_go_on_with_the_memory_of_their_source(source, api, node, real_clu
         assert fork.get_info().metadata["purpose"] == "test"
         assert fork.commands.run("echo $E2B_SANDBOX_ID").stdout.strip() == fork.sandbox_id
     goes_on(source, before)
-    # The copy is nobody's snapshot, and goes when the forks run.
+    # The copy is not listed as a snapshot, and is deleted when the forks run.
     assert source.list_snapshots().next_items() == []
     wait_until(lambda: not saves(real_cluster), 90, "the copy is gone")
     for fork in forks:
@@ -194,9 +194,9 @@ def test_a_pause_keeps_memory_and_a_connect_goes_on(source, api, node, real_clus
         goes_on(connected, before)
         before = counted(connected)
         assert connected.files.read("/root/kept") == "hello"
-        # What was saved goes when the sandbox runs.
+        # The checkpoint is deleted when the sandbox runs.
         wait_until(lambda: not saves(real_cluster), 90, "no checkpoint")
-    # A snapshot of what was resumed.
+    # A snapshot of the resumed sandbox.
     snapshot = source.create_snapshot()
     clone = Sandbox.create(snapshot.snapshot_id, timeout=600, **api)
     goes_on(clone, before)

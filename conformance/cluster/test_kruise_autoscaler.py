@@ -113,7 +113,7 @@ def test_a_schedule_sets_the_size_whatever_demand_there_is(operator, cluster):
     # The size is written before the record.
     seen = wait_for(cluster, "scheduled", later_than(first["lastScheduleTime"]), "its next record", KIND)
     later = seen["status"]["appliedCronPolicies"][0]["lastScheduleTime"]
-    # Suspended, it leaves the size alone, and goes on afterwards.
+    # Suspended, it leaves the size alone; afterwards it resumes.
     patch(cluster, KIND, "scheduled", {"spec": {"suspend": True}})
     wait_for_reason(cluster, "scheduled", "ScalingActive", "Suspended")
     cluster.kubectl("scale", SETS, "scheduled", "--replicas=4")

@@ -268,7 +268,7 @@ def test_the_time_of_a_resumed_sandbox_begins_when_it_is_ready(replicas, key, cl
     made = create(replicas[0], key, "rests", timeout=600)["sandboxID"]
     name = resources(cluster, "rests")[made]["metadata"]["name"]
     assert call(replicas[0], key, "POST", f"/sandboxes/{made}/pause", {})[0] == 204
-    # Its next pod does not start until it is told to.
+    # Its next pod is held.
     hold = {"spec": {"template": {"metadata": {"annotations": {"fake-node/hold": "true"}}}}}
     cluster.patch("sandboxes.agents.kruise.io", name, hold)
     end = lambda: datetime.datetime.fromisoformat(  # noqa: E731

@@ -76,7 +76,7 @@ def answered(users: list[User]) -> int:
 
 
 def stream(replica: Replica, key: str) -> http.client.HTTPResponse:
-    """An answer that has begun at a replica and is not read yet."""
+    """An answer that a replica has started to send, and that is not read yet."""
     connection = http.client.HTTPConnection("127.0.0.1", replica.port, timeout=60)
     connection.request("GET", "/v2/sandboxes?limit=100", headers={"X-API-Key": key})
     return connection.getresponse()
@@ -106,7 +106,7 @@ def test_what_was_answered_holds_while_replicas_die(operator, cluster):
             victim, other = replicas[number % 3], replicas[(number + 1) % 3]
             begun = stream(other, key)
             victim.kill()
-            # What another replica answers goes on.
+            # Answers of other replicas continue.
             assert begun.status == 200 and isinstance(json.loads(begun.read()), list)
             victim.start()
     finally:

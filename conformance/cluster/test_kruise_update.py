@@ -95,7 +95,7 @@ def test_no_more_than_allowed_are_unavailable(operator, cluster):
 
     wait_for(cluster, "some", sees_pause, "the pause is seen", UPDATES)
     let_go(cluster, held)
-    # Those that have begun come to their end; no other begins.
+    # Started updates are completed; no other starts.
     wait_for(cluster, "some", lambda one: one["status"]["updatedReplicas"] == 2, "two are updated", UPDATES)
     assert upgrading() == []
     patch(cluster, UPDATES, "some", {"spec": {"paused": False}})

@@ -22,7 +22,7 @@ from .test_sdk import run_in_next
 
 #: Answers at a port, and keeps what it was started as.
 WARM = "echo $$ > /tmp/warm; while true; do nc -l -p 8888 -e true || sleep 0.1; done"
-#: Says that it ran, who it ran as, and what it was told.
+#: Prints that it ran, its user, and its arguments.
 START = "id -u > /tmp/started; echo $COLOUR >> /tmp/started; date >> /tmp/runs"
 
 RESOURCES = {"cpu": "100m", "memory": "64Mi", "cpuLimit": "500m", "memoryLimit": "256Mi"}

@@ -123,7 +123,7 @@ def test_no_caller_rotates_away_anothers_events(audited):
     wait_until(lambda: len(events(audited, "other")) >= 300, 60, "the neighbour's events")
     assert events(audited, "default")[: len(before)] == before
     directory = audited.data / "audit"
-    # 600 a minute, of which the first one had begun.
+    # 600 a minute; the first and the last minute are partial.
     assert len(events(audited, "_strangers")) < 600 * (minutes + 2) + 100
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in directory.iterdir())

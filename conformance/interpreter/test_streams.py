@@ -24,7 +24,7 @@ async def test_lines_come_when_they_are_printed(sandbox):
         told.append(("err" if message.error else "out", message.line))
         return sandbox.files.write(f"/tmp/told-{message.line.strip()}", "")
 
-    # It continues only when the last line was told.
+    # It continues only when the last line was reported.
     code = """
 import os, sys, time
 def wait(word):

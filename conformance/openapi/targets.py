@@ -9,7 +9,7 @@ import httpx
 
 from ..installation import Installation
 
-#: A registry that nobody serves: test traffic stays on the machine.
+#: A registry without a server: test traffic stays on the machine.
 NO_IMAGE = "127.0.0.1:1/none"
 
 

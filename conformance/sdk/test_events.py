@@ -170,7 +170,7 @@ def test_the_command_line_prints_events_and_files(shared, client, session):
     watch = [program(), "session", "file", "watch", session]
     piped = {"env": environment, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(follow, **piped) as events, subprocess.Popen(watch, **piped) as files:
-        # Neither says when its subscription stands: files are written until both have told of one.
+        # Neither reports that its subscription exists: files are written until both have reported one.
         told: list[str] = []
         for process, word in ((events, " files changed="), (files, "changed ")):
             told += [written_until(process, word, client, session)]

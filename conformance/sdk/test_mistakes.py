@@ -190,7 +190,7 @@ def test_a_query_that_makes_no_sense_is_refused_in_the_same_form(api, one, path)
 
 
 def test_nothing_follows_a_body_that_was_not_read(api):
-    """The connection is closed, and the client is told before it sends the next call on it."""
+    """The connection is closed, and the client knows before it sends the next call on it."""
     body = {"templateID": "base", "metadata": {"a": "x" * (17 << 20)}}
     for _ in range(5):
         answer = api.post("/v2/sandboxes", json=body)

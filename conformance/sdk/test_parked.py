@@ -1,4 +1,4 @@
-"""Sandboxes that are parked when nobody uses them: saved with their memory and ended. Their clients do not notice.
+"""Sandboxes that are parked while they are idle: saved with their memory and ended. Their clients do not notice.
 
 `conformance/parked.py` runs the cases of all other files in this way.
 """
@@ -110,7 +110,7 @@ def test_what_needs_no_program_does_not_wake_it(parking):
 
 def test_programs_that_run_are_not_cut_off(parking):
     sandbox = parking.create()
-    # The client of one stays connected, that of the next has gone, and nobody waits for the last.
+    # The client of one stays connected, that of the next has gone, and no client waits for the last.
     handle = sandbox.commands.run("sleep 3; echo one > /tmp/one", background=True)
     left = sandbox.commands.run("sleep 3; echo two > /tmp/two", background=True)
     left.disconnect()

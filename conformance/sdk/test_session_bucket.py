@@ -72,7 +72,7 @@ def test_a_bucket_that_does_not_answer_is_told_and_loses_nothing(server, bucket,
         for answer in (content(server, own, "kept"), content(server, own, "new", "PUT", content=b"new")):
             assert answer.status_code == 503 and int(answer.headers["Retry-After"]) > 0, answer.text
             assert "the storage does not answer" in answer.text
-        # The machine goes on, and does not end with what it has written.
+        # The machine continues to run, and does not end with unsaved files.
         assert run(native, own, "cat kept; echo late > late")[0] == "kept"
         question = native("POST", f"/sessions/{own}/reset", 202, json={})
         native("POST", f"/sessions/{own}/reset", 503, json={"token": question["token"]})

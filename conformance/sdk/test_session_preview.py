@@ -117,7 +117,7 @@ def test_r2_010_and_r2_062_no_other_port_is_reached_from_outside(shared, native,
         name = session["publicHostname"]
         for host in (f"{port}-{name}", f"{port}.{name}", name.replace(".", f"-{port}.", 1)):
             assert ask(shared, host).status_code == 404, host
-    # The API goes on.
+    # The API still works.
     assert inside.commands.run("echo api").stdout == "api\n"
     inside.files.write("by-api", "text")
     assert run(native, session["id"], "cat by-api")[0] == "text"

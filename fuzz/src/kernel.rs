@@ -8,8 +8,8 @@ mod lines;
 use lines::Output;
 use serde_json::Value;
 
-/// What a kernel says: the kind of a message, a line break, and its content. Whatever it is, what
-/// comes of it is one line of JSON that says what it is.
+/// A message of a kernel: its kind, a line break, and its content. Any message becomes one line of JSON with its
+/// type.
 pub fn kernel(data: &[u8]) {
     let mut halves = data.splitn(2, |byte| *byte == b'\n');
     let kind = String::from_utf8_lossy(halves.next().unwrap_or_default());

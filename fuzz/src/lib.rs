@@ -87,8 +87,8 @@ fn preview(headers: &HeaderMap, uri: &Uri, domain: Option<&str>) {
     assert_eq!(target, Ok(None));
 }
 
-/// A Dockerfile: whatever is said of it, and whatever comes of it, is of a line that it has; a stage
-/// needs only what is built before it.
+/// A Dockerfile: each warning, error and step refers to an existing line, and a stage needs only earlier
+/// stages.
 pub fn dockerfile(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let options = Options {

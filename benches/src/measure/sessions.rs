@@ -142,7 +142,7 @@ async fn event(lines: &mut Lines) -> anyhow::Result<Option<Value>> {
     Ok(line.map(|line| serde_json::from_slice(&line)).transpose()?)
 }
 
-/// The first output of a command; then the command may go on.
+/// The first output of a command, which may continue after it.
 async fn first_output(envd: &EnvdClient, line: &str) -> anyhow::Result<()> {
     let mut process = envd.start(Command::shell(line)).await?;
     while let Some(output) = process.next().await? {

@@ -1,4 +1,4 @@
-"""Requests and answers: what the generated client stands on."""
+"""Requests and answers: the basis of the generated client."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Stream(Generic[T]):
         return next(self._items)
 
     def close(self) -> None:
-        """Stops reading. What the server does goes on."""
+        """Stops reading. The server continues its work."""
         self._answer.close()
 
     def __enter__(self) -> Stream[T]:

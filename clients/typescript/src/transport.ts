@@ -1,4 +1,4 @@
-/** Requests and answers: what the generated client stands on. */
+/** Requests and answers: the basis of the generated client. */
 
 /** A server, and the key for it. */
 export interface Options {
@@ -10,7 +10,7 @@ export interface Options {
 
 /** What every call takes. */
 export interface CallOptions {
-  /** Stops the call, or the reading of its answer. What the server does goes on. */
+  /** Stops the call, or the reading of its answer. The server continues its work. */
   signal?: AbortSignal | undefined
 }
 

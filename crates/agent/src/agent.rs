@@ -83,7 +83,7 @@ impl Agent {
 
     async fn remove(&self, checkpoint: &Checkpoint) -> Result<(), Failure> {
         let namespace = checkpoint.namespace().unwrap_or_default();
-        // A pod that was stopped to be saved goes on when that failed.
+        // A pod that was stopped for a failed save resumes.
         self.let_go(checkpoint).await?;
         if let Some(Ok(key)) = checkpoint.uid().map(|uid| Key::of_uid(&uid)) {
             let store = self.store.clone();

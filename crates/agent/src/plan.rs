@@ -10,9 +10,9 @@ pub(crate) enum Next {
     Nothing,
     /// It takes the checkpoint on, and saves the pod.
     Begin,
-    /// It completes what it, or the process before it, has begun.
+    /// It completes an unfinished save, also of a previous process.
     Complete,
-    /// It deletes the files, and lets the checkpoint go.
+    /// It deletes the files, and removes the checkpoint's finalizer.
     Remove,
 }
 

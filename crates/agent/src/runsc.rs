@@ -60,7 +60,7 @@ impl Runsc {
             .map(drop)
     }
 
-    /// Lets them go on.
+    /// Resumes them.
     pub(crate) async fn resume(&self, sandbox: &str) -> Result<(), Unsaved> {
         self.call("resume", [OsStr::new(sandbox)], CALL)
             .await

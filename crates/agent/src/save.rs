@@ -46,7 +46,7 @@ struct Saving<'a> {
 }
 
 impl Agent {
-    /// Saves the pod of a checkpoint, unless that was done before, and ends it if it is to be ended. The result has the
+    /// Saves the pod of a checkpoint, unless that was done before, and ends it if the checkpoint says so. The result has the
     /// checkpoint as it is then.
     pub(crate) async fn save(
         &self,
@@ -137,7 +137,7 @@ impl Agent {
         contents: Contents,
     ) -> Result<(CheckpointId, Saving<'_>), SaveError> {
         let saving = self.room(&source.place(), key, SAVE_AND_END).await?;
-        // A process before this one may have stopped it. Only a pause that is known to have begun counts.
+        // A process before this one may have stopped it. Only a known pause counts.
         if let Err(error) = self.runsc.resume(&source.sandbox).await {
             tracing::debug!(%error, "the pod was not stopped");
         }

@@ -56,8 +56,8 @@ impl FreeMemory {
         self.is_off() || memory.available.0 >= free.0.saturating_add(coming)
     }
 
-    /// Whether idle sandboxes are to be parked before their time: half as much again as must stay free is left, or programs
-    /// already wait.
+    /// Whether to park idle sandboxes before their time: less than one and a half times the reserve is left, or programs
+    /// wait for memory.
     #[must_use]
     pub fn is_short(self, memory: &MachineMemory) -> bool {
         let free = self.of(memory.total);

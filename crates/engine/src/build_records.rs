@@ -26,7 +26,7 @@ const BUILDS_KEPT: usize = 20;
 /// How many builds of a team are remembered whose template never came to be.
 const FAILED_KEPT: usize = 200;
 
-/// How long a build may be announced and not begun: uploads take their time.
+/// How long an announced build may wait for its start: uploads take time.
 const UNBEGUN_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// How many layers are kept for a team: those that were used last.
@@ -296,7 +296,7 @@ impl BuildRecords {
         Ok(())
     }
 
-    /// Forgets builds of a team that were announced long ago and never begun, and all but the latest
+    /// Forgets builds of a team that were announced long ago and never started, and all but the latest
     /// failed ones that have no template. The caller holds [`BuildRecords::changing`].
     pub(crate) async fn forget_old(
         &self,

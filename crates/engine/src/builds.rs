@@ -44,7 +44,7 @@ use crate::work::Work;
 /// How many builds of a team may run or wait in the queue.
 pub const BUILDS_MAX: usize = 20;
 
-/// How many builds of a team may be announced and not begun.
+/// How many announced builds of a team may wait for their start.
 const ANNOUNCED_MAX: usize = 200;
 
 /// The dependencies of [`Builds`].

@@ -118,7 +118,7 @@ impl PathRoute {
         Some(Credential::Traffic(token.to_owned()))
     }
 
-    /// Rewrites the request as if it had come to the sandbox's own host: without prefix and key.
+    /// Rewrites the request to one for the sandbox's own host: without prefix and key.
     pub(crate) fn pass<B>(self, request: &mut http::Request<B>) -> Result<(), InvalidTarget> {
         let mut parts = request.uri().clone().into_parts();
         parts.path_and_query = Some(self.rest);

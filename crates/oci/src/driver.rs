@@ -254,7 +254,7 @@ impl Shared {
         self.snapshots.lock().entry(id).or_default().clone()
     }
 
-    /// Reports the end of a sandbox, unless it is being destroyed or another run has begun. Without a
+    /// Reports the end of a sandbox, unless it is being destroyed or another run has started. Without a
     /// known reason, the kernel's counters show whether it ran out of memory.
     async fn report_end(&self, id: SandboxId, execution: ExecutionId, known: Option<FailReason>) {
         let reported = {

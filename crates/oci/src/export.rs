@@ -85,7 +85,7 @@ pub(crate) fn write_head<W: io::Write>(
     archive.small(MANIFEST, &serde_json::to_vec_pretty(manifest)?)
 }
 
-/// Imports an archive without its seal, as if it were sealed with this installation's key. This is
+/// Imports an archive without a seal as one that this installation sealed. This is
 /// the entry point for fuzzing: it covers all code that an import passes through. `directory` is
 /// empty.
 ///

@@ -94,7 +94,7 @@ pub enum WatchLine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WatchFailure {
-    /// Another watch has begun.
+    /// Another watch has started.
     Replaced,
     /// More files or directories than can be watched.
     TooMany,

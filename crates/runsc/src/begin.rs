@@ -21,7 +21,7 @@ pub(crate) fn restored(call: &Call, state: &Path) -> Result<Option<ContainerReco
     }
 }
 
-/// Restores a container. What was begun is ended when that fails.
+/// Restores a container. If that fails, its processes are ended.
 pub(crate) fn restore(
     call: &Call,
     state: &Path,

@@ -1,7 +1,7 @@
-//! The files of a session: on this side of its machine.
+//! The files of a session, on the server's side.
 //!
-//! A table says what is known of each path; the contents are kept under their digests. Each change is stored before it is
-//! answered. [`sync`] keeps a machine equal.
+//! A table has the state of each path; contents are stored under their digests. Each change is stored before it is
+//! answered. [`sync`] synchronises them with a machine.
 
 mod contents;
 mod edit;
@@ -42,9 +42,9 @@ pub(crate) struct FileParts {
 pub(crate) struct Files {
     session: SessionId,
     parts: FileParts,
-    /// Read at first use. Held while rows change.
+    /// Read at first use. Locked while rows change.
     table: Mutex<Option<Table>>,
-    /// Something waits for the machine.
+    /// Notified when a change waits for the machine.
     waiting: Notify,
     told: Told,
 }
@@ -60,7 +60,7 @@ impl Files {
         }
     }
 
-    /// The table, which is read if it has not been.
+    /// The table, which is read at first use.
     async fn table(&self) -> Result<tokio::sync::MappedMutexGuard<'_, Table>, StoreError> {
         let mut table = self.table.lock().await;
         if table.as_ref().is_none_or(Table::is_stale) {
@@ -68,7 +68,7 @@ impl Files {
             let mut read = Table::new(rows);
             read.set_machine(table.as_ref().and_then(Table::machine).cloned());
             read.read_ignores(&self.parts.contents).await?;
-            // Whoever has changed something may have gone before it could say so.
+            // The caller of a change may have disconnected before it could announce the change.
             if read.is_behind() {
                 self.waiting.notify_one();
             }
@@ -91,7 +91,7 @@ impl Files {
         }
         let stored = changes.clone();
         let facts = self.told.facts(table, &changes);
-        // If this future is dropped, or the store fails, it is not known what is stored, or ignored.
+        // If this future is dropped, or the store fails, the stored state is unknown.
         table.set_stale(true);
         self.parts
             .rows
@@ -111,7 +111,7 @@ impl Files {
         Ok(())
     }
 
-    /// How the two sides stand.
+    /// The state of the sync.
     pub(crate) async fn sync_view(&self) -> Result<SyncView, FileError> {
         let table = self.table().await?;
         Ok(SyncView {
@@ -123,7 +123,7 @@ impl Files {
         })
     }
 
-    /// No machine is kept equal any more.
+    /// Stops the sync with the machine.
     pub(crate) async fn no_machine(&self) {
         if let Some(table) = &mut *self.table.lock().await {
             table.set_machine(None);
@@ -131,7 +131,7 @@ impl Files {
         }
     }
 
-    /// Tells how the two sides stand, when that is news.
+    /// Reports the state of the sync if it has changed.
     async fn tell_sync(&self) -> Result<(), StoreError> {
         let table = self.table().await?;
         self.told.sync(&table);
@@ -143,7 +143,7 @@ impl Files {
         self.told.forget();
     }
 
-    /// Everything that the session names is forgotten: it is deleted.
+    /// Removes everything of a deleted session.
     pub(crate) async fn forget(&self) -> Result<(), StoreError> {
         let mut table = self.table().await?;
         let changes = table.rows().map(|(path, _)| (path.clone(), None)).collect();
@@ -151,14 +151,14 @@ impl Files {
     }
 }
 
-/// A row with what is known of the path in a machine.
+/// A row with the known state of the path in a machine.
 fn known(row: Option<&FileRow>, sandbox: &SandboxId) -> FileRow {
     let mut row = row.cloned().unwrap_or_default();
     row.machine = Some(row.in_machine(sandbox));
     row
 }
 
-/// The path of a copy that is free.
+/// A free path for a copy.
 fn free_copy(table: &Table, path: &SessionPath, taken: &[RowChange]) -> Option<SessionPath> {
     let is_taken = |copy: &SessionPath| taken.iter().any(|(path, _)| path == copy);
     (1..10_000)

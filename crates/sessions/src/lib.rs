@@ -1,6 +1,6 @@
 //! Sessions: files, windows and notes that outlive the sandbox in which they are used.
 //!
-//! It stands on the ports of the other use cases (`shoal_core::ports`), so it works with every backend: a session's machine
+//! It is based on the ports of the other use cases (`shoal_core::ports`), so it works with every backend: a session's machine
 //! is an ordinary sandbox of its team. So far a session has its machine, its terminal windows, its secrets
 //! and its memories; its files follow.
 

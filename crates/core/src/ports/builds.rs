@@ -28,7 +28,7 @@ pub struct BuildRequest {
     pub resources: Resources,
 }
 
-/// Why a build was not announced, begun or cancelled.
+/// Why a build was not announced, started or cancelled.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The name is in another team's namespace.
@@ -40,13 +40,13 @@ pub enum BuildError {
     /// No such build exists, or it belongs to another team.
     #[error("build {0} was not found")]
     NotFound(BuildId),
-    /// The build has begun already.
+    /// The build has started already.
     #[error("build {0} is not waiting: it is {status}", status = .1.as_str())]
     NotWaiting(BuildId, BuildStatus),
     /// The team has reached its limit of builds that run or are queued.
     #[error("you have reached the limit of {0} builds at once: wait for one to end")]
     TooMany(usize),
-    /// The team has reached its limit of builds that are announced and not begun.
+    /// The team has reached its limit of builds that are announced and not started.
     #[error("{0} builds are announced and not begun: begin or cancel them")]
     TooManyAnnounced(usize),
     /// The plan is invalid.
@@ -133,7 +133,7 @@ pub enum UploadError {
     NotServed(#[from] NotServed),
 }
 
-/// Builds of templates: announced, begun, watched, cancelled.
+/// Builds of templates: announce, start, watch, cancel.
 ///
 /// A template of which no build has succeeded yet is known by its builds alone.
 pub trait Builds: Send + Sync {

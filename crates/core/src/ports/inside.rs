@@ -318,7 +318,7 @@ pub trait SandboxClient: Send + Sync {
     /// When it cannot be removed, or the daemon does not answer.
     fn remove(&self, path: String) -> BoxFuture<'_, Result<(), InsideError>>;
 
-    /// Runs code in the sandbox's interpreter. Returns once the execution has begun, behind others in
+    /// Runs code in the sandbox's interpreter. Returns once the execution has started, behind others in
     /// the same context.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Builds of builtin templates, begun by an admin or by the first create that needs one.
+//! Builds of built-in templates, started by an admin or by the first create that needs one.
 //!
 //! They run in the name of the installation's own team, which has no key. So no upload, build or name
 //! of a team can become part of a template that all teams use.
@@ -185,7 +185,7 @@ impl Builds {
         }
     }
 
-    /// The running build of a template that is not built yet, begun if necessary. None when the
+    /// The running build of a template that is not built yet, started if necessary. None when the
     /// template has become ready in the meantime.
     async fn running_build(
         self: &Arc<Self>,

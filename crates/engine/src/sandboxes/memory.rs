@@ -129,7 +129,7 @@ impl Sandboxes {
         }
     }
 
-    /// Whether idle sandboxes are to be parked before their time.
+    /// Whether to park idle sandboxes before their time.
     pub(super) async fn is_short_of_memory(&self) -> bool {
         let memory = self.memory().await;
         memory.is_some_and(|memory| self.limits.free_memory.is_short(&memory))

@@ -56,7 +56,7 @@ impl SandboxRegistry {
         mailbox: Mailbox,
     ) -> Arc<SharedActivity> {
         let mut entries = self.by_id.write();
-        // A task that is recovered after a panic goes on with the requests under way.
+        // A task that is recovered after a panic keeps the requests under way.
         let known = entries.get(&id).map(|entry| entry.activity.clone());
         let activity = known.unwrap_or_default();
         activity.with(Activity::reopen);

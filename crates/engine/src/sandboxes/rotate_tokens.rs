@@ -15,7 +15,7 @@ impl Sandboxes {
     ///
     /// # Errors
     /// [`SandboxError::NoTokens`] when it has none, [`SandboxError::Paused`] while it does not run, and
-    /// [`SandboxError::Guest`] when its daemon does not answer: asking again finishes what was begun.
+    /// [`SandboxError::Guest`] when its daemon does not answer: another call completes the rotation.
     pub(crate) async fn rotate_tokens(
         &self,
         permit: &SandboxPermit,

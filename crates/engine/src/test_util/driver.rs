@@ -167,7 +167,7 @@ impl FakeDriver {
             .map(|sandbox| sandbox.spec.egress.clone())
     }
 
-    /// Stops a sandbox, as if by itself.
+    /// Ends a sandbox without a request.
     pub async fn fail(&self, id: &SandboxId, reason: FailReason) {
         let execution = {
             let mut sandboxes = self.state.sandboxes.lock();

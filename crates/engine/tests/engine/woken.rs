@@ -25,7 +25,7 @@ async fn all_who_wait_for_a_sandbox_share_the_attempt_that_fails() {
     starts.shut();
     let many: Vec<_> = (0..MANY).map(|_| tokio::spawn(routes.wake(&id))).collect();
     until("resuming", || starts.waiting() == 1).await;
-    // Everybody has asked, as each was begun before whatever asks now.
+    // All callers have asked: each started before this one.
     let late = tokio::spawn(routes.wake(&id));
     for _ in 0..MANY {
         tokio::task::yield_now().await;

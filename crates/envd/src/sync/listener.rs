@@ -29,7 +29,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// The answer that it is to be.
+    /// The answer that it becomes.
     pub(super) fn answer(self) -> HttpResponse {
         let pieces = stream::unfold(self, async |mut listener: Self| {
             let piece = listener.next().await?;

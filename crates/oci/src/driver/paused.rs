@@ -32,7 +32,7 @@ async fn find(place: &SavedDirectory, id: &SandboxId) -> Result<(), DriverError>
     Err(DriverError::NotFound(id.clone()))
 }
 
-/// Restores the files of the checkpoint, if a run has begun to change them.
+/// Restores the files of the checkpoint, if a run may have changed them.
 pub(super) fn take_back(disk: &Disk, place: &SavedDirectory, id: &str) -> io::Result<()> {
     let kept = place.files();
     if place.is_begun() && kept.exists() {

@@ -218,7 +218,7 @@ impl SandboxController {
         Ok(())
     }
 
-    /// Deletes the pod of a deleted sandbox, and then lets the sandbox go.
+    /// Deletes the pod of a deleted sandbox, and then removes the sandbox's finalizer.
     async fn end(&self, sandbox: &Arc<Sandbox>) -> Result<Action, Failure> {
         self.held
             .clear(sandbox.metadata.uid.as_deref().unwrap_or_default());

@@ -81,7 +81,7 @@ impl UpdateOpsController {
         };
         let changed = self.change(&plan.changes).await;
         self.tell(&ops, &plan).await?;
-        // The next pass sees what was written. Changes of sandboxes that have begun come by the watch.
+        // The next pass sees what was written. The watch reports changes of sandboxes that are being updated.
         Ok(match (changed?, plan.waiting) {
             (true, _) => Action::requeue(Duration::from_millis(1)),
             (false, 0) => Action::await_change(),
@@ -234,7 +234,7 @@ impl UpdateOpsController {
         Ok(())
     }
 
-    /// Removes the marks of a deleted update, and lets it go.
+    /// Removes the marks of a deleted update, and then its finalizer.
     async fn end(&self, ops: &SandboxUpdateOps) -> Result<Action, Failure> {
         if !has_finalizer(ops) {
             return Ok(Action::await_change());
@@ -277,7 +277,7 @@ impl UpdateOpsController {
     }
 }
 
-/// The update that has begun with a sandbox.
+/// The update that has started with a sandbox.
 pub(crate) fn update_of(sandbox: &Sandbox) -> Option<&str> {
     sandbox.label(label::UPDATE_OPS)
 }

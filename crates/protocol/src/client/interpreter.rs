@@ -205,7 +205,7 @@ impl InterpreterClient {
         Self(envd)
     }
 
-    /// Runs code. Returns once its execution has begun, behind others in the same context.
+    /// Runs code. Returns once its execution has started, behind others in the same context.
     ///
     /// # Errors
     /// When the interpreter refuses it, or cannot be reached.

@@ -68,7 +68,7 @@ impl<T> HeadTimeout<T> {
             }
         }
         if self.phase.awaits_request() && !bytes.is_empty() {
-            // A head has begun: the timeout starts.
+            // The head's first byte starts the timeout.
             self.phase.head_begins();
             self.timer = Some(Box::pin(sleep(self.timeout)));
         }

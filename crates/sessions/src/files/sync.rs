@@ -208,7 +208,7 @@ impl Side {
                 && machine.agreed.is_none()
                 && machine.writing.is_none()
             {
-                // One in the way of the session's files goes, as if the session had had and removed it.
+                // A file in the way of the session's files is removed, like one that the session removed.
                 if table.in_the_way(path).is_some() {
                     machine.agreed = Some(*state);
                 } else {

@@ -339,7 +339,7 @@ impl Service {
     /// Ends the machine if its deadline has passed; whether that succeeded. An error is logged.
     pub(super) async fn end_if_over(&self, live: &Live) -> bool {
         let _alone = live.machine.lock().await;
-        // A command may have begun.
+        // A command may have started.
         let now = self.now();
         let keep = if live.is_over_since(now, GIVEN_UP) {
             Keep::IfPossible

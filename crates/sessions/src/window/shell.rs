@@ -53,7 +53,7 @@ pub(crate) struct Shell {
     id: String,
     /// Whether its list of background jobs is being printed.
     lists: bool,
-    /// Whether it has begun. This is also found out after its cancellation.
+    /// Whether it has started. This is also determined after its cancellation.
     pub(crate) begun: bool,
     /// The process of the shell.
     pub(crate) process: Option<i64>,
@@ -156,7 +156,7 @@ impl Shell {
         None
     }
 
-    /// Reads the jobs from before the command, and whether it has begun.
+    /// Reads the jobs from before the command, and whether it has started.
     fn follow_start(&mut self, mark: Mark, id: &str) {
         if id != self.id || self.begun {
             return;

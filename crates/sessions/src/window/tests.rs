@@ -166,7 +166,7 @@ async fn a_command_that_waits_gives_way_to_a_later_one() {
     let second = window.exec("echo second").await.unwrap();
     let third = window.exec("echo third").await.unwrap();
     assert_eq!(all(first).await.1, ExecEnd::Cancelled);
-    // The second may have begun, but it has ended for the third.
+    // The second may have started, but it was ended for the third.
     let ended = all(second).await;
     assert!(
         ended == done("second\n") || ended.1 == ExecEnd::Cancelled,

@@ -1,4 +1,4 @@
-//! Pools of entries that stand on a template that was built.
+//! Pools of entries that are based on a built template.
 
 use super::*;
 use crate::builtin;

@@ -1,4 +1,4 @@
-//! Members that wait are held still.
+//! Waiting members are frozen.
 
 use super::*;
 

@@ -251,7 +251,7 @@ fn wake_claim(queue: &Queue<SandboxClaim>, sandbox: &Sandbox) {
     }
 }
 
-/// Asks for a reconcile of the update that has begun with a sandbox.
+/// Queues the update that has started with a sandbox.
 fn wake_update(queue: &Queue<SandboxUpdateOps>, sandbox: &Sandbox) {
     if let Some(update) = update_of(sandbox) {
         queue.add(

@@ -36,7 +36,7 @@ impl Outcome {
 }
 
 impl AutoscalerController {
-    /// Writes the status, and an event for each condition that has begun.
+    /// Writes the status, and an event for each condition that became true.
     pub(super) async fn tell(
         &self,
         scaler: &PoolAutoscaler,

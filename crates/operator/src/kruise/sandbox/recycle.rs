@@ -54,7 +54,7 @@ fn next(sandbox: &Sandbox, blueprint: &Blueprint) -> Next {
 }
 
 impl SandboxController {
-    /// Replaces a sandbox whose user asks for it. `None` when it goes on.
+    /// Replaces a sandbox whose user asks for it. `None` if it stays.
     pub(super) async fn recycle(
         &self,
         sandbox: &Arc<Sandbox>,

@@ -14,7 +14,7 @@ pub(super) struct Origin {
     id: String,
     node: String,
     source: Source,
-    /// Whether its processes go on.
+    /// Whether its processes continue.
     memory: bool,
     /// Whether the sandbox itself was paused.
     of_pause: bool,

@@ -19,7 +19,7 @@ pub(super) fn current(sandbox: &Sandbox, own: Vec<Arc<Checkpoint>>) -> Option<Ar
     let status = sandbox.status.as_ref()?;
     let of_pod =
         |saved: &Arc<Checkpoint>| paused_pod(saved) == Some(status.pod_info.pod_uid.as_str());
-    // One that is deleted before an agent has begun, is being given up. It is not gone before that is certain.
+    // A checkpoint that is deleted before an agent accepted it is given up. Until that is certain, it counts.
     let counts = |saved: &Arc<Checkpoint>| {
         saved.metadata.deletion_timestamp.is_none() || !phase(saved).is_finished()
     };

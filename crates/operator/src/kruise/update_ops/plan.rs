@@ -54,7 +54,7 @@ impl Plan {
 
 /// Where one sandbox is.
 enum Progress {
-    /// It has not begun. The change begins it.
+    /// It has not started. The change starts it.
     Waiting(Value),
     Updating,
     /// It is resumed, and gets the new template.
@@ -145,7 +145,7 @@ pub(super) fn concerns(ops: &SandboxUpdateOps, sandbox: &Sandbox, now: Timestamp
     }
 }
 
-/// Whether an update has begun with a sandbox.
+/// Whether an update has started with a sandbox.
 pub(super) fn is_marked(ops: &SandboxUpdateOps, sandbox: &Sandbox) -> bool {
     sandbox.label(label::UPDATE_OPS).is_some()
         && sandbox.label(label::UPDATE_OPS) == ops.metadata.name.as_deref()

@@ -1,7 +1,7 @@
 //! Random work on both sides, with crashes in between.
 //!
 //! In the end both sides are equal, and nothing is lost that no user gave up: a user who overwrites, removes or moves a
-//! file gives up what he saw at its path, and nothing else.
+//! file gives up its visible contents, and nothing else.
 
 use std::collections::BTreeSet;
 

@@ -28,7 +28,7 @@ impl Fixture {
     async fn wakes(&self, session: &str, hash: &PreviewHash) {
         let begun = Waking::Begun(session.parse().unwrap());
         assert_eq!(self.service.wake(hash), begun);
-        // Every further request joins the start that goes on.
+        // Further requests join the pending start.
         assert_eq!(self.service.wake(hash), Waking::Going);
         let opened = async {
             while self.view(session).await.windows.is_empty() || self.is_waking(session) {

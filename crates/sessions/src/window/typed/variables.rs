@@ -1,7 +1,7 @@
 //! The input of a shell that sets the variables of secrets.
 //!
 //! No command contains a value: a command reads the values from the terminal, so that they come into no history and no
-//! trace of commands. They are in no file and in no argument either. What the command reads is typed once it has begun:
+//! trace of commands. They are in no file and in no argument either. The command's input is typed once it has started:
 //! a terminal that changes its mode gives a reader more than a line.
 
 use shoal_core::session::secret::{SecretName, SecretValue};

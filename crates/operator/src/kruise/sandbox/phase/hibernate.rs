@@ -38,7 +38,7 @@ impl Step<'_> {
     pub(super) fn saved_by_pause(&self) -> Option<&'static [&'static str]> {
         let savable = self.input.blueprint.is_savable() && !self.input.sandbox.is_kept();
         let saved = self.input.sandbox.saved_by_pause(savable);
-        // One that has begun is completed, whatever the sandbox says meanwhile.
+        // A started pause is completed, even if the spec changes.
         saved.or_else(|| self.input.saved.map(|_| NOTHING))
     }
 

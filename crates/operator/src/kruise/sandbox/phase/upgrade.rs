@@ -101,7 +101,7 @@ fn start_failure(pod: &Pod) -> Option<String> {
 }
 
 impl<'a> Step<'a> {
-    /// Whether the pod is to be replaced because the template has changed.
+    /// Whether the pod must be replaced because the template has changed.
     pub(super) fn must_upgrade(&self, pod: &Pod) -> bool {
         let replaces = self.input.sandbox.spec.upgrade_policy.is_some();
         replaces && pod.status.phase == "Running" && !self.has_template(pod)

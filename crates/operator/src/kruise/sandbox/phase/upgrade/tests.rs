@@ -14,7 +14,7 @@ fn template(image: &str) -> Value {
     json!({"spec": {"containers": [{"name": "main", "image": image}]}})
 }
 
-/// A sandbox that runs the first image and shall run the second one.
+/// A sandbox that runs the first image and is upgraded to the second one.
 fn sandbox(change: &Value) -> Sandbox {
     let mut full = json!({
         "metadata": {"name": "s", "namespace": "ns", "uid": "u", "generation": 2},
