@@ -1,25 +1,16 @@
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { brotliCompressSync, constants, gzipSync } from "node:zlib";
+import { writeFileSync } from "node:fs";
 import { defineConfig, type Plugin } from "vite";
+import { compress } from "./compress";
 
 /** Where a server listens during development. */
 const SERVER = process.env.SHOAL_URL ?? "http://127.0.0.1:3000";
 
-/** Compresses each file once, so that the server never does. */
 function compressed(): Plugin {
   return {
     name: "compressed",
     apply: "build",
     closeBundle() {
-      const names = readdirSync("dist", { recursive: true, encoding: "utf8" });
-      for (const name of names.filter((name) => /\.(html|js|css|svg)$/.test(name))) {
-        const file = join("dist", name);
-        const contents = readFileSync(file);
-        const params = { [constants.BROTLI_PARAM_SIZE_HINT]: contents.length };
-        writeFileSync(`${file}.br`, brotliCompressSync(contents, { params }));
-        writeFileSync(`${file}.gz`, gzipSync(contents, { level: 9 }));
-      }
+      compress("dist");
       // Keeps the directory in the repository: crates/ui watches it.
       writeFileSync("dist/.gitignore", "*\n!.gitignore\n");
     },

@@ -7,34 +7,10 @@ import uuid
 import pytest
 from playwright.sync_api import Page, expect
 
-from ..shared import WORK
+from .browser import PATIENCE_MS, SIZES, Watch, findings
 
-AXE = WORK / "node" / "node_modules" / "axe-core" / "axe.min.js"
-
-#: For every step: the machine of the tests is slow and busy.
-PATIENCE_MS = 60_000
-
-SIZES = {"wide": {"width": 1280, "height": 800}, "narrow": {"width": 400, "height": 780}}
 PAGES = ["sandboxes", "templates", "snapshots", "sessions", "keys", "node", "api", "api/createNativeSandbox"]
 TABS = ["overview", "terminal", "files", "processes", "logs", "events", "usage", "network", "code"]
-
-
-class Watch:
-    """What a page must not do: violate its policy, ask another host, fail in a script."""
-
-    def __init__(self, page: Page, origin: str) -> None:
-        self.faults: list[str] = []
-        page.on("pageerror", lambda error: self.faults.append(f"script: {error}"))
-        page.on("console", self.console)
-        page.on("request", lambda request: self.request(request.url, origin))
-
-    def console(self, message) -> None:
-        if "Content Security Policy" in message.text:
-            self.faults.append(message.text)
-
-    def request(self, url: str, origin: str) -> None:
-        if not url.startswith((f"{origin}/", "blob:")):
-            self.faults.append(f"request to {url}")
 
 
 @pytest.fixture
@@ -105,17 +81,6 @@ def sandbox(shared):
 
 def visit(page: Page, *parts: str) -> None:
     page.evaluate("path => { location.hash = path }", "#/" + "/".join(parts))
-
-
-def findings(page: Page) -> list[str]:
-    """Serious findings of axe. The policy refuses scripts in the page; the debugger's are not asked."""
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run({resultTypes: ['violations']})")
-    return [
-        f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
-        for one in found["violations"]
-        if one["impact"] in ("serious", "critical")
-    ]
 
 
 def test_a_wrong_key_is_told_and_the_right_one_is_kept_for_the_tab(open_page, shared):

@@ -13,8 +13,8 @@ mod network;
 mod parking;
 mod read;
 mod runtime;
-mod settings;
-mod sources;
+pub(crate) mod settings;
+pub(crate) mod sources;
 mod templates;
 mod units;
 

@@ -19,6 +19,8 @@ mod node;
 mod operator;
 mod privilege;
 mod progress;
+#[cfg(test)]
+mod reference;
 mod router;
 mod sealing_key;
 mod session_contents;

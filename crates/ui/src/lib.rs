@@ -1,4 +1,5 @@
-//! The web UI under `/ui/`: files that `make ui` builds from `web/`.
+//! The web UI under `/ui/` and the documentation under `/docs/`: files that `make ui` builds from `web/` and the
+//! repository's pages.
 //!
 //! A release contains them. A debug build reads them from the checkout, so that the UI and the
 //! server can be built side by side.
@@ -20,32 +21,48 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// What a page of the documentation may do. Its text is the repository's alone; its highlighted code has colours in
+/// `style` attributes, and its icons are in its style sheet.
+const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    style-src-attr 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'";
+
+/// The directory of the documentation among the built files.
+const DOCS: &str = "docs/";
+
 /// Names of these files contain a digest of their contents.
-const HASHED: &str = "assets/";
+const HASHED: [&str; 2] = ["assets/", "docs/assets/"];
 
 const FOREVER: &str = "public, max-age=31536000, immutable";
 
 /// The page of a server that was built without the UI.
 const NOT_BUILT: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Shoal</title>\
     <h1>The web UI was not built</h1>\
-    <p>This server was compiled without the files of its web UI. Run <code>make ui</code> and build the server again.</p>\
+    <p>This server was compiled without the files of its web UI and its documentation. Run <code>make ui</code> and build the server again.</p>\
     </html>\n";
 
-/// The answer to a request for the UI; none if the path is not of the UI.
+/// The answer to a request for the UI or the documentation; none if the path is of neither.
 #[must_use]
 pub fn answer(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
-    let name = match path.strip_prefix("/ui") {
-        Some("") => return Some(to_directory()),
-        Some(rest) => rest.strip_prefix('/')?,
-        None => return None,
+    let name = match path {
+        "/ui" => return Some(to_directory("/ui/")),
+        "/docs" => return Some(to_directory("/docs/")),
+        "/ui/" => "index.html",
+        "/docs/" => "docs/index.html",
+        _ => match path.strip_prefix("/ui/") {
+            Some(name) => name,
+            None => path
+                .strip_prefix('/')
+                .filter(|name| name.starts_with(DOCS))?,
+        },
     };
     if method != Method::GET && method != Method::HEAD {
-        let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "The UI is read with GET.\n");
+        let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "This is read with GET.\n");
         let allowed = HeaderValue::from_static("GET, HEAD");
         refusal.headers_mut().insert(ALLOW, allowed);
         return Some(refusal);
     }
-    let mut answer = file(if name.is_empty() { "index.html" } else { name }, headers);
+    let mut answer = file(name, headers);
     if method == Method::HEAD {
         let length = HeaderValue::from(answer.body().len());
         answer.headers_mut().insert(CONTENT_LENGTH, length);
@@ -55,9 +72,9 @@ pub fn answer(method: &Method, path: &str, headers: &HeaderMap) -> Option<Respon
 }
 
 /// Relative links of the page need the slash.
-fn to_directory() -> Response<Bytes> {
+fn to_directory(target: &'static str) -> Response<Bytes> {
     let mut answer = text(StatusCode::PERMANENT_REDIRECT, "");
-    let target = HeaderValue::from_static("/ui/");
+    let target = HeaderValue::from_static(target);
     answer.headers_mut().insert(LOCATION, target);
     answer
 }
@@ -84,15 +101,15 @@ fn file(name: &str, headers: &HeaderMap) -> Response<Bytes> {
 }
 
 fn missing(name: &str) -> Response<Bytes> {
-    if name == "index.html" {
+    if name.ends_with("index.html") && files::read("index.html").is_none() {
         let page = Bytes::from_static(NOT_BUILT.as_bytes());
         return guarded(StatusCode::OK, "text/html; charset=utf-8", "no-store", page);
     }
-    text(StatusCode::NOT_FOUND, "The UI has no such file.\n")
+    text(StatusCode::NOT_FOUND, "There is no such file.\n")
 }
 
 fn found(name: &str, kind: &'static str, contents: Bytes) -> Response<Bytes> {
-    let cache = if name.starts_with(HASHED) {
+    let cache = if HASHED.iter().any(|hashed| name.starts_with(hashed)) {
         FOREVER
     } else {
         "no-cache"
@@ -100,6 +117,11 @@ fn found(name: &str, kind: &'static str, contents: Bytes) -> Response<Bytes> {
     let mut answer = guarded(StatusCode::OK, kind, cache, contents);
     let vary = HeaderValue::from_static("accept-encoding");
     answer.headers_mut().insert(VARY, vary);
+    if name.starts_with(DOCS) {
+        let policy = HeaderValue::from_static(DOCS_POLICY);
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
+    }
     answer
 }
 
@@ -144,6 +166,7 @@ fn kind(name: &str) -> Option<&'static str> {
         "js" => "text/javascript; charset=utf-8",
         "css" => "text/css; charset=utf-8",
         "svg" => "image/svg+xml",
+        "txt" => "text/plain; charset=utf-8",
         "woff2" => "font/woff2",
         _ => return None,
     })

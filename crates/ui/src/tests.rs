@@ -10,12 +10,23 @@ fn get(path: &str, coding: &'static str) -> Option<Response<Bytes>> {
 
 #[test]
 fn only_paths_of_the_ui_are_answered() {
-    for path in ["/", "/uix", "/u", "/sandboxes", "//ui/", "/UI/"] {
+    for path in [
+        "/",
+        "/uix",
+        "/u",
+        "/sandboxes",
+        "//ui/",
+        "/UI/",
+        "/docsx",
+        "//docs/",
+    ] {
         assert!(get(path, "").is_none(), "{path}");
     }
-    let slash = get("/ui", "").unwrap();
-    assert_eq!(slash.status(), StatusCode::PERMANENT_REDIRECT);
-    assert_eq!(slash.headers()[LOCATION], "/ui/");
+    for path in ["/ui", "/docs"] {
+        let slash = get(path, "").unwrap();
+        assert_eq!(slash.status(), StatusCode::PERMANENT_REDIRECT);
+        assert_eq!(slash.headers()[LOCATION], format!("{path}/"));
+    }
 }
 
 #[test]
@@ -39,6 +50,9 @@ fn other_files_are_not_found() {
         "/ui/.gitignore",
         "/ui//etc/passwd.html",
         "/ui/assets/../../package.json",
+        "/docs/../../package.json",
+        "/docs/none.html",
+        "/docs/files/",
     ] {
         let missing = get(path, "br").unwrap();
         assert_eq!(missing.status(), StatusCode::NOT_FOUND, "{path}");
@@ -80,6 +94,16 @@ fn hashed_files_are_kept_for_ever_and_the_page_is_not() {
     let body = || Bytes::from_static(b"x");
     let hashed = found("assets/index-1.js", "text/javascript", body());
     assert_eq!(hashed.headers()[CACHE_CONTROL], FOREVER);
+    let of_docs = found("docs/assets/app-1.js", "text/javascript", body());
+    assert_eq!(of_docs.headers()[CACHE_CONTROL], FOREVER);
     let page = found("index.html", "text/html", body());
     assert_eq!(page.headers()[CACHE_CONTROL], "no-cache");
+}
+
+#[test]
+fn pages_of_the_documentation_have_a_policy_of_their_own() {
+    let page = found("docs/ports.html", "text/html", Bytes::new());
+    let policy = page.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"));
+    assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
 }
