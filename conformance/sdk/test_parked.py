@@ -54,7 +54,9 @@ class Parking:
 
 @pytest.fixture(scope="module")
 def parking(another) -> Parking:
-    return Parking(another("parked", ["disk.size=4GiB", "runtime.allowed=any", *PARKING]))
+    # A storm is larger than what a team may have by default.
+    room = [f"disk.size={4 + MANY // 10}GiB", f"limits.memory_per_team={64 + MANY}GiB"]
+    return Parking(another("parked", [*room, "runtime.allowed=any", *PARKING]))
 
 
 def test_commands_and_files_wake_a_sandbox_whose_answers_do_not_change(parking):

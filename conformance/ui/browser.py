@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from ..shared import WORK
 
@@ -41,3 +41,25 @@ def findings(page: Page) -> list[str]:
         for one in found["violations"]
         if one["impact"] in ("serious", "critical")
     ]
+
+
+def arrive(page: Page, url: str) -> None:
+    """Loads the UI until its script has run: a browser on a busy machine can lose a request of the load."""
+    page.on("requestfailed", lambda request: print(f"{request.url}: {request.failure}"))
+    for _ in range(3):
+        page.goto(url)
+        try:
+            expect(page.locator("#app > .start")).to_have_count(0, timeout=PATIENCE_MS / 2)
+            return
+        except AssertionError:
+            print(f"{url} shows {page.content()[:2000]}")
+
+
+def sign_in(page: Page, key: str) -> None:
+    page.get_by_label("API key").fill(key)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible(timeout=PATIENCE_MS)
+
+
+def visit(page: Page, *parts: str) -> None:
+    page.evaluate("path => { location.hash = path }", "#/" + "/".join(parts))

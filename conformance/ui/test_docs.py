@@ -16,7 +16,7 @@ PAGES = ["", "tutorials/agent.html", "pools.html", "settings.html", "commands.ht
 
 
 @pytest.fixture
-def open_page(chromium, shared):
+def open_docs(chromium, shared):
     """Opens a page of the documentation; at the end, nothing forbidden has happened in it."""
     contexts, watches = [], []
 
@@ -36,8 +36,8 @@ def open_page(chromium, shared):
 
 
 @pytest.mark.parametrize(("size", "scheme"), [("wide", "light"), ("narrow", "dark")])
-def test_pages_are_accessible_in_both_themes_and_sizes(open_page, shared, size, scheme):
-    page = open_page(size=size, scheme=scheme)
+def test_pages_are_accessible_in_both_themes_and_sizes(open_docs, shared, size, scheme):
+    page = open_docs(size=size, scheme=scheme)
     for name in PAGES:
         page.goto(f"{shared.url}/docs/{name}")
         expect(page.locator("main h1")).to_be_visible()
@@ -46,8 +46,8 @@ def test_pages_are_accessible_in_both_themes_and_sizes(open_page, shared, size, 
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
 
 
-def test_a_word_is_found_and_leads_to_its_page(open_page):
-    page = open_page()
+def test_a_word_is_found_and_leads_to_its_page(open_docs):
+    page = open_docs()
     page.get_by_role("button", name="Search").first.click()
     page.get_by_role("searchbox").fill("limits.free_memory")
     result = page.locator("a.result").first

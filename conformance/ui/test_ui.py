@@ -2,85 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from .browser import PATIENCE_MS, SIZES, Watch, findings
+from .browser import PATIENCE_MS, SIZES, findings, sign_in, visit
 
+#: A picture in base64.
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PAGES = ["sandboxes", "templates", "snapshots", "sessions", "keys", "node", "api", "api/createNativeSandbox"]
 TABS = ["overview", "terminal", "files", "processes", "logs", "events", "usage", "network", "code"]
-
-
-@pytest.fixture
-def open_page(chromium, shared):
-    """Opens the UI in a tab of its own; at the end, nothing forbidden has happened in it."""
-    contexts, watches = [], []
-
-    def start(size: str = "wide", scheme: str = "light") -> Page:
-        context = chromium.new_context(viewport=SIZES[size], color_scheme=scheme)
-        context.set_default_timeout(PATIENCE_MS)
-        contexts.append(context)
-        page = context.new_page()
-        watches.append(Watch(page, shared.url))
-        arrive(page, f"{shared.url}/ui/")
-        return page
-
-    yield start
-    for context in contexts:
-        context.close()
-    assert [fault for watch in watches for fault in watch.faults] == []
-
-
-def arrive(page: Page, url: str) -> None:
-    """Loads the UI until its script has run: a browser on a busy machine can lose a request of the load."""
-    page.on("requestfailed", lambda request: print(f"{request.url}: {request.failure}"))
-    for _ in range(3):
-        page.goto(url)
-        try:
-            expect(page.locator("#app > .start")).to_have_count(0, timeout=PATIENCE_MS / 2)
-            return
-        except AssertionError:
-            print(f"{url} shows {page.content()[:2000]}")
-
-
-@pytest.fixture
-def signed(open_page, shared):
-    def start(**how) -> Page:
-        page = open_page(**how)
-        sign_in(page, shared.key)
-        return page
-
-    return start
-
-
-def sign_in(page: Page, key: str) -> None:
-    page.get_by_label("API key").fill(key)
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible(timeout=PATIENCE_MS)
-
-
-@pytest.fixture
-def sandbox(shared):
-    """Creates sandboxes over the API, and ends them."""
-    from e2b import Sandbox
-
-    made = []
-
-    def create(**more):
-        name = f"ui-{uuid.uuid4().hex[:8]}"
-        one = Sandbox.create(metadata={"shoal/name": name, "made-by": name}, timeout=600, **more, **shared.options())
-        made.append(one)
-        return one, name
-
-    yield create
-    for one in made:
-        one.kill()
-
-
-def visit(page: Page, *parts: str) -> None:
-    page.evaluate("path => { location.hash = path }", "#/" + "/".join(parts))
 
 
 def test_a_wrong_key_is_told_and_the_right_one_is_kept_for_the_tab(open_page, shared):
@@ -140,6 +73,31 @@ def test_a_file_is_edited(signed, sandbox):
     page.keyboard.press("Control+s")
     expect(page.get_by_text("Saved hello.py.")).to_be_visible(timeout=PATIENCE_MS)
     assert one.files.read("/home/user/hello.py") == "print('after')"
+
+
+def test_a_notebook_is_shown_with_its_outputs_and_can_be_edited(signed, sandbox):
+    one, _ = sandbox()
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["forty\n", "two\n"]},
+        {"output_type": "display_data", "data": {"image/png": PIXEL, "text/plain": "<Figure>"}},
+        {"output_type": "execute_result", "data": {"text/html": "<table><tr><th>x</th><th>y</th></tr><tr><td>1</td><td>2</td></tr></table>"}},
+    ]
+    cells = [{"cell_type": "markdown", "source": ["# Study"]}, {"cell_type": "code", "source": "show()", "outputs": outputs}]
+    one.files.write("/home/user/study.ipynb", json.dumps({"nbformat": 4, "cells": cells}))
+    one.files.write("/home/user/broken.ipynb", "{}")
+    page = signed()
+    visit(page, "sandboxes", one.sandbox_id, "files")
+    page.get_by_role("button", name="study.ipynb", exact=False).first.click()
+    shown = page.get_by_role("region", name="Cells of study.ipynb")
+    expect(shown).to_contain_text("# Study", timeout=PATIENCE_MS)
+    expect(shown).to_contain_text("forty")
+    expect(shown.get_by_role("img", name="Result")).to_be_visible()
+    expect(shown.get_by_role("columnheader", name="x")).to_be_visible()
+    assert findings(page) == []
+    page.get_by_role("button", name="Edit").click()
+    expect(page.get_by_role("textbox", name="study.ipynb")).to_contain_text("nbformat", timeout=PATIENCE_MS)
+    page.get_by_role("button", name="broken.ipynb", exact=False).first.click()
+    expect(page.get_by_role("alert")).to_contain_text("no notebook", timeout=PATIENCE_MS)
 
 
 def test_create_and_kill_by_keyboard_alone(signed):

@@ -17,7 +17,7 @@ function link(page: string, href: string, built: string): string | undefined {
   const name = `${FILES}/${file}.txt`;
   mkdirSync(dirname(join(built, name)), { recursive: true });
   cpSync(join(ROOT, file), join(built, name));
-  return `/docs/${name}`;
+  return `/${name}`;
 }
 
 /** The anchor of a heading, as GitHub computes it. */

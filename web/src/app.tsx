@@ -1,5 +1,5 @@
 import { useEffect } from "preact/hooks";
-import { client, data, said, type Status } from "./api";
+import { client, data, said } from "./api";
 import { key, signOut, signedOutBecause, signIn } from "./key";
 import { follow } from "./live";
 import { go, route, to } from "./route";
@@ -9,14 +9,14 @@ import { KeysView } from "./keys";
 import { NodeView } from "./node";
 import { SandboxView } from "./sandbox/view";
 import { ListView } from "./sandboxes/list";
-import { SessionsView } from "./sessions";
-import { SnapshotsView } from "./snapshots";
-import { TemplatesView } from "./templates";
-import { signal, useSignal } from "@preact/signals";
+import { SessionList } from "./sessions/list";
+import { SessionView } from "./sessions/view";
+import { SnapshotsView } from "./snapshots/list";
+import { TemplateList } from "./templates/list";
+import { TemplateView } from "./templates/view";
+import { useSignal } from "@preact/signals";
 import { Toasts } from "./parts/toast";
-
-/** What the server says of the key; none before it answers. */
-export const status = signal<Status | null>(null);
+import { status } from "./status";
 
 const PAGES = [
   ["sandboxes", "Sandboxes"],
@@ -127,6 +127,9 @@ function Signed() {
               {title}
             </a>
           ))}
+          <a href="/docs/" target="_blank" rel="noreferrer">
+            Docs
+          </a>
         </nav>
         <span class="who">
           <span class="dim">
@@ -163,11 +166,11 @@ function Page({ page, rest }: { page: string; rest: string[] }) {
     case "sandboxes":
       return rest[0] ? <SandboxView key={rest[0]} id={rest[0]} tab={rest[1] ?? "overview"} /> : <ListView />;
     case "templates":
-      return <TemplatesView />;
+      return rest[0] ? <TemplateView key={rest[0]} id={rest[0]} /> : <TemplateList />;
     case "snapshots":
       return <SnapshotsView />;
     case "sessions":
-      return <SessionsView id={rest[0]} />;
+      return rest[0] ? <SessionView key={rest[0]} id={rest[0]} /> : <SessionList />;
     case "keys":
       return <KeysView />;
     case "node":

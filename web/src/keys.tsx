@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { status } from "./app";
+import { status } from "./status";
 import { body, client, data } from "./api";
 import { at } from "./format";
 import { Dialog, Field } from "./parts/dialog";

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 import { ApiError, client, data, raw, said, type Sandbox } from "./api";
 import { key } from "./key";
-import { EventParser } from "./sse";
+import { streamEvents } from "./sse";
 
 /** Sandboxes by id, kept equal to the server's by its events. */
 export const sandboxes = signal<ReadonlyMap<string, Sandbox>>(new Map());
@@ -107,13 +107,8 @@ async function byHand(): Promise<void> {
 }
 
 async function hear(response: Response): Promise<void> {
-  const parser = new EventParser();
-  const decoder = new TextDecoder();
-  const reader = response.body!.getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    for (const event of parser.push(decoder.decode(value, { stream: true }))) {
+  for await (const events of streamEvents(response)) {
+    for (const event of events) {
       if (event.event === "sandbox") {
         changed.add((JSON.parse(event.data) as { sandboxId: string }).sandboxId);
       } else if (event.event === "ready" || event.event === "lagged") {
@@ -125,4 +120,3 @@ async function hear(response: Response): Promise<void> {
     void readChanged();
   }
 }
-

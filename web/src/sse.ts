@@ -39,3 +39,14 @@ export class EventParser {
     if (name === "data") this.lines.push(value);
   }
 }
+
+/** The events of an answer until it ends, in the pieces in which they came. */
+export async function* streamEvents(response: Response): AsyncGenerator<StreamEvent[]> {
+  const parser = new EventParser();
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    yield parser.push(value);
+  }
+}

@@ -20,7 +20,13 @@ export default defineConfig({
   outDir: BUILT,
   cacheDir: "../node_modules/.vitepress",
   head: [["link", { rel: "icon", href: "/docs/shoal.svg", type: "image/svg+xml" }]],
-  markdown: { anchor: { slugify: anchor }, config: (markdown) => repository(markdown, BUILT) },
+  // Its default adds an inline style for a moment, which the policy forbids.
+  appearance: { disableTransition: false },
+  markdown: {
+    anchor: { slugify: anchor },
+    config: (markdown) => repository(markdown, BUILT),
+    theme: { light: "github-light-high-contrast", dark: "github-dark-high-contrast" },
+  },
   buildEnd: () => compress(BUILT),
   transformHtml: (html) => external(html, BUILT),
   themeConfig: {

@@ -1,14 +1,18 @@
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
-import { type FileEntry, raw } from "../api";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { type FileEntry, raw, said } from "../api";
 import { bytes } from "../format";
 import { Loaded, useLoaded } from "../parts/loaded";
 import { attempt } from "../parts/toast";
 import type { Editor } from "./editor";
+import { cellsOf } from "./notebook";
+import { Shown } from "./shown";
 import { upload } from "./upload";
 
 /** Larger files are downloaded, not edited. */
 const EDIT_MOST = 2 << 20;
+/** Pictures and notebooks with pictures are shown up to this size. */
+const SHOW_MOST = 16 << 20;
 const IMAGES: Record<string, string> = {
   png: "image/png", jpg: "image/jpeg", jpeg: "image/jpeg", gif: "image/gif", webp: "image/webp", svg: "image/svg+xml",
 };
@@ -21,9 +25,11 @@ interface OpenedProps {
 
 /** A file: its text to edit, or its picture. */
 export function Opened({ id, entry, onClose }: OpenedProps) {
-  const kind = IMAGES[entry.name.split(".").at(-1)?.toLowerCase() ?? ""];
+  const suffix = entry.name.split(".").at(-1)?.toLowerCase() ?? "";
+  const kind = IMAGES[suffix];
+  const preview = useSignal(suffix === "ipynb");
   const read = async () => {
-    if (entry.size > EDIT_MOST) throw new Error(`The file has ${bytes(entry.size)}: download it instead.`);
+    if (entry.size > (kind || preview.value ? SHOW_MOST : EDIT_MOST)) throw new Error(`The file has ${bytes(entry.size)}: download it instead.`);
     const response = await raw(`/api/v1/sandbox/files/${id}/download?path=${encodeURIComponent(entry.path)}`);
     return response.arrayBuffer();
   };
@@ -34,6 +40,8 @@ export function Opened({ id, entry, onClose }: OpenedProps) {
         {(buffer) =>
           kind ? (
             <Picture buffer={buffer} kind={kind} entry={entry} onClose={onClose} />
+          ) : preview.value ? (
+            <Notebook buffer={buffer} entry={entry} onClose={onClose} onEdit={() => (preview.value = false)} />
           ) : (
             <Text id={id} entry={entry} buffer={buffer} onClose={onClose} />
           )
@@ -58,6 +66,53 @@ function Picture({ buffer, kind, entry, onClose }: { buffer: ArrayBuffer; kind: 
         <button onClick={onClose}>Close</button>
       </div>
       {url.value && <img class="picture" src={url.value} alt={entry.name} />}
+    </>
+  );
+}
+
+interface NotebookProps {
+  buffer: ArrayBuffer;
+  entry: FileEntry;
+  onClose: () => void;
+  onEdit: () => void;
+}
+
+/** A notebook with the outputs that were saved in it. Its text is shown as it is: Markdown and HTML are not rendered. */
+function Notebook({ buffer, entry, onClose, onEdit }: NotebookProps) {
+  const read = () => {
+    try {
+      return cellsOf(new TextDecoder().decode(buffer));
+    } catch (error) {
+      return said(error);
+    }
+  };
+  const cells = useMemo(read, [buffer]);
+  return (
+    <>
+      <div class="bar">
+        <strong>{entry.name}</strong>
+        <span class="grow" />
+        <button onClick={onEdit} disabled={entry.size > EDIT_MOST}>
+          Edit
+        </button>
+        <button onClick={onClose}>Close</button>
+      </div>
+      {typeof cells === "string" ? (
+        <p class="problem" role="alert">
+          {cells}
+        </p>
+      ) : (
+        <div class="cells notebook" tabIndex={0} role="region" aria-label={`Cells of ${entry.name}`}>
+          {cells.map((cell, index) => (
+            <article key={index} aria-label={`Cell ${index + 1}`}>
+              <pre class={cell.kind === "code" ? "source" : "prose"}>{cell.source}</pre>
+              {cell.outputs.map((output) => (
+                <Shown output={output} />
+              ))}
+            </article>
+          ))}
+        </div>
+      )}
     </>
   );
 }

@@ -1,2 +1,5 @@
 // Without fonts: pages ask for nothing but their own text.
-export { default } from "vitepress/theme-without-fonts";
+import Theme from "vitepress/theme-without-fonts";
+import "./style.css";
+
+export default Theme;

@@ -1,11 +1,11 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { client, data, type Schemas } from "./api";
-import { status } from "./app";
-import { at } from "./format";
-import { Dialog } from "./parts/dialog";
-import { Loaded, useLoaded } from "./parts/loaded";
-import type { Editor } from "./sandbox/editor";
+import { client, data, type Schemas } from "../api";
+import { status } from "../status";
+import { at } from "../format";
+import { Dialog } from "../parts/dialog";
+import { Loaded, useLoaded } from "../parts/loaded";
+import type { Editor } from "../sandbox/editor";
 
 type Found = Schemas["Catalogue"];
 
@@ -67,7 +67,7 @@ function EditDialog({ found, onClose }: { found: Found; onClose: () => void }) {
   };
   useEffect(() => {
     let current = true;
-    void import("./sandbox/editor").then(({ Editor }) => {
+    void import("../sandbox/editor").then(({ Editor }) => {
       if (!current || !box.current) return;
       const text = JSON.stringify(found.templates, null, 2);
       editor.current = new Editor(box.current, "templates.json", text, { changed, save: () => {} });

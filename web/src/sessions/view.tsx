@@ -1,62 +1,13 @@
 import { useSignal } from "@preact/signals";
-import { client, data } from "./api";
-import { ago, at } from "./format";
-import { now } from "./parts/clock";
-import { Loaded, useLoaded } from "./parts/loaded";
-import { attempt } from "./parts/toast";
-import { go, to } from "./route";
-import { TerminalPane } from "./terminal/pane";
+import { client, data } from "../api";
+import { at } from "../format";
+import { Loaded, useLoaded } from "../parts/loaded";
+import { to } from "../route";
+import { TerminalPane } from "../terminal/pane";
+import { Events, useSessionEvents } from "./events";
 
-export function SessionsView({ id }: { id?: string }) {
-  return id ? <SessionView key={id} id={id} /> : <SessionList />;
-}
-
-function SessionList() {
-  const sessions = useLoaded(() => data(client.GET("/api/v1/sessions")));
-  const make = () => attempt(async () => go("sessions", (await data(client.POST("/api/v1/sessions", { body: {} }))).id));
-  return (
-    <>
-      <div class="bar">
-        <h1>Sessions</h1>
-        <button onClick={sessions.again}>Read again</button>
-        <span class="grow" />
-        <button class="primary" onClick={make}>
-          New session
-        </button>
-      </div>
-      <Loaded from={sessions} empty="There is no session. A session keeps files and terminal windows while its machine comes and goes.">
-        {(all) => (
-          <div class="wide" tabIndex={0} role="region" aria-label="Sessions">
-            <table>
-              <thead>
-                <tr>
-                  <th>Session</th>
-                  <th>Machine</th>
-                  <th>Windows</th>
-                  <th>Last command</th>
-                </tr>
-              </thead>
-              <tbody>
-                {all.map((one) => (
-                  <tr key={one.id}>
-                    <td>
-                      <a href={to("sessions", one.id)}>{one.id}</a>
-                    </td>
-                    <td>{one.sandboxId ? <a href={to("sandboxes", one.sandboxId)}>{one.sandboxId}</a> : <span class="dim">none</span>}</td>
-                    <td>{one.windows.map((window) => window.name).join(", ") || <span class="dim">none</span>}</td>
-                    <td>{ago(one.lastExecution, now.value)} ago</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        )}
-      </Loaded>
-    </>
-  );
-}
-
-function SessionView({ id }: { id: string }) {
+/** One session, kept as it is by its events. */
+export function SessionView({ id }: { id: string }) {
   const params = { path: { id } };
   const session = useLoaded(() => data(client.GET("/api/v1/sessions/{id}", { params })));
   const sync = useLoaded(() => data(client.GET("/api/v1/sessions/{id}/sync", { params })));
@@ -65,6 +16,7 @@ function SessionView({ id }: { id: string }) {
     session.again();
     sync.again();
   };
+  const events = useSessionEvents(id, again);
   return (
     <>
       <p class="crumbs">
@@ -72,7 +24,7 @@ function SessionView({ id }: { id: string }) {
       </p>
       <div class="bar">
         <h1>{id}</h1>
-        <button onClick={again}>Read again</button>
+        {events.state === "live" ? <span class="state ok">Live</span> : <button onClick={again}>Read again</button>}
       </div>
       <Loaded from={session}>
         {(one) => (
@@ -118,6 +70,8 @@ function SessionView({ id }: { id: string }) {
                 visible
               />
             )}
+            <h2>Events</h2>
+            <Events events={events} />
           </>
         )}
       </Loaded>
