@@ -25,7 +25,9 @@ fn help(command: &mut Command, page: &mut String) {
 }
 
 fn commands() -> String {
-    let mut page = "# Commands\n\nThe help of each command, as `-h` prints it. `--help` explains more.\n".to_owned();
+    let mut page =
+        "# Commands\n\nThe help of each command, as `-h` prints it. `--help` explains more.\n"
+            .to_owned();
     let mut program = hide_values(Cli::command());
     program.build();
     help(&mut program, &mut page);

@@ -6,10 +6,10 @@ use shoal_core::store::StoreError;
 use super::store_error;
 
 /// The version that is written.
-const VERSION: u32 = 10;
+pub(super) const VERSION: u32 = 10;
 
 /// One step a version, never changed once released.
-const STEPS: [&str; VERSION as usize] = [
+pub(super) const STEPS: [&str; VERSION as usize] = [
     "
     CREATE TABLE sandboxes (
         id TEXT PRIMARY KEY,

@@ -1,4 +1,5 @@
 mod session_parts;
+mod upgrade;
 
 use shoal_core::auth::{ApiKey, KeyRecord, TeamSlug};
 use shoal_core::clock::Timestamp;
