@@ -324,6 +324,12 @@ def test_a_pool_whose_name_is_taken_is_refused(replicas, key, cluster):
         return told if status == 409 else None
 
     assert "SandboxSet default/taken" in str(wait_until(refused, 60, "the refusal"))
+    status, told = call(replicas[0], key, "POST", f"{TEMPLATES}?dryRun=true", [entry("taken", pool={"size": 1})])
+    assert (status, "SandboxSet default/taken" in str(told)) == (409, True), told
+    status, told = call(replicas[0], key, "POST", f"{TEMPLATES}?dryRun=true", [entry("only-checked")])
+    assert status == 200, told
+    status, told = call(replicas[0], key, "GET", TEMPLATES)
+    assert "only-checked" not in str(told)
     assert cluster.get(SETS, "taken")["spec"]["replicas"] == 0
 
 

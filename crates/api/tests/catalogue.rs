@@ -143,6 +143,35 @@ async fn an_edit_may_name_its_version_as_other_systems_do() {
 }
 
 #[tokio::test]
+async fn a_dry_run_says_what_an_edit_would_do_and_changes_nothing() {
+    let fixture = fixture().await;
+    let python = json!({"name": "python", "image": "python:3.13-slim", "description": "d"});
+    let dry = format!("{TEMPLATES}?dryRun=true");
+    let (status, answer) = fixture
+        .post(&fixture.admin, &dry, json!([python.clone()]))
+        .await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["data"]["templates"][0]["name"], "python");
+    assert_eq!(answer["data"]["version"], 0, "it is not in force");
+    let (_, now) = fixture.get(&fixture.admin, TEMPLATES).await;
+    assert_eq!(now["data"]["templates"], json!([]));
+
+    let bad = json!([{"name": "python", "imge": "x"}]);
+    let (status, answer) = fixture.post(&fixture.admin, &dry, bad).await;
+    assert_eq!(status, 400);
+    assert!(answer["message"].as_str().unwrap().contains("imge"));
+    let body = json!([python]);
+    let (status, _, _) = fixture
+        .call(&fixture.admin, "POST", &dry, &body, Some("\"3\""))
+        .await;
+    assert_eq!(status, 409, "the edit is based on another version");
+    assert_eq!(fixture.post(&fixture.user, &dry, body.clone()).await.0, 403);
+    // Whoever mistypes it does not replace the catalogue.
+    let mistyped = format!("{TEMPLATES}?dryrun=true");
+    assert_eq!(fixture.post(&fixture.admin, &mistyped, body).await.0, 400);
+}
+
+#[tokio::test]
 async fn a_bad_catalogue_is_refused_as_a_whole_and_says_what_is_wrong() {
     let fixture = fixture().await;
     for (body, part) in [

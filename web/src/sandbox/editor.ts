@@ -86,6 +86,12 @@ export class Editor {
     });
   }
 
+  /** Puts another text into its place, which is a change as any other. */
+  replace(text: string): void {
+    if (text === this.text()) return;
+    this.view.dispatch({ changes: { from: 0, to: this.view.state.doc.length, insert: text } });
+  }
+
   text(): string {
     return this.view.state.doc.toString();
   }

@@ -11,7 +11,9 @@ use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::Row;
 use shoal_core::catalogue::{Entry, PORT};
 use shoal_core::image::ImageName;
-use shoal_core::ports::catalogue::{BlueprintInForce, CatalogueInForce, RefusedEdit};
+use shoal_core::ports::catalogue::{
+    BlueprintInForce, CatalogueError, CatalogueInForce, RefusedEdit,
+};
 use shoal_core::ports::resolve::{Explained, Meaning, Resolved};
 use shoal_core::template::TemplateKey;
 use shoal_protocol::native::{
@@ -77,10 +79,21 @@ pub(super) async fn get(
     answer(view(&backend, &backend.catalogue.in_force(), refused))
 }
 
-/// `POST /config/templates`: replaces the catalogue atomically.
+/// Options of [`replace`].
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct ReplaceQuery {
+    /// Whether to check the catalogue only. The answer has its entries and warnings, and the version in force.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// `POST /config/templates`: replaces the catalogue atomically, or checks it.
 pub(super) async fn replace(
     State(backend): State<Backend>,
     Admin(_): Admin,
+    Query(query): Query<ReplaceQuery>,
     headers: HeaderMap,
     AnyJson(body): AnyJson,
 ) -> Result<Response, ApiError> {
@@ -93,12 +106,26 @@ pub(super) async fn replace(
         }
     };
     let expected = expected(&headers, version)?;
-    let in_force = backend
-        .catalogue
-        .replace(&templates.to_string(), expected)
-        .await?;
+    let templates = templates.to_string();
+    if query.dry_run {
+        return check(&backend, &templates, expected);
+    }
+    let in_force = backend.catalogue.replace(&templates, expected).await?;
     let refused = backend.catalogue.refused_edit();
     Ok(answer(view(&backend, &in_force, refused)))
+}
+
+fn check(backend: &Backend, templates: &str, expected: Option<u64>) -> Result<Response, ApiError> {
+    let in_force = backend.catalogue.in_force();
+    let current = in_force.version;
+    if let Some(expected) = expected.filter(|expected| *expected != current) {
+        return Err(CatalogueError::Conflict { expected, current }.into());
+    }
+    let checked = CatalogueInForce {
+        catalogue: backend.catalogue.check(templates)?,
+        ..CatalogueInForce::clone(&in_force)
+    };
+    Ok(answer(view(backend, &checked, None)))
 }
 
 /// `GET /config/blueprint`: what entries are filled into.

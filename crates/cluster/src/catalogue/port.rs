@@ -102,6 +102,14 @@ impl TemplateCatalogue for Catalogue {
         })
     }
 
+    fn check(&self, json: &str) -> Result<Entries, CatalogueError> {
+        let entries = Entries::parse(json)?;
+        self.check_names(&entries)?;
+        let state = self.state();
+        Checked::of(&entries.to_json(), state.blueprint.text()).map_err(refused)?;
+        Ok(entries)
+    }
+
     fn replace<'a>(
         &'a self,
         json: &'a str,

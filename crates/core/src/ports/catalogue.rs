@@ -102,6 +102,14 @@ pub trait TemplateCatalogue: Send + Sync {
         Box::pin(std::future::ready(Err(CatalogueError::NoBlueprint)))
     }
 
+    /// Checks a catalogue as [`TemplateCatalogue::replace`] does, and changes nothing.
+    ///
+    /// # Errors
+    /// See [`CatalogueError`].
+    fn check(&self, json: &str) -> Result<Catalogue, CatalogueError> {
+        Ok(Catalogue::parse(json)?)
+    }
+
     /// Puts another catalogue in force as a whole, if the one in force has the version `expected`, or
     /// any version without it. Equal entries change nothing, not even the version.
     ///

@@ -82,6 +82,7 @@ pub(super) fn operations() -> Vec<Operation> {
             )
             .about("All entries or none. A bare list of entries is accepted too.")
             .admin()
+            .query::<catalogue::ReplaceQuery>()
             .headers(&[IF_MATCH])
             .required_body::<wire::ReplaceCatalogue>()
             .answer(
