@@ -129,7 +129,8 @@ NATIVE_BY_SESSION = [
 ]
 #: Routes that create something for any team.
 NATIVE_MAKES = [
-    ("POST", "/sandbox", {"template": SMALL}), ("POST", "/templates/base/build", {"force": False}), ("POST", "/sessions", {}),
+    ("POST", "/sandbox", {"template": SMALL}), ("POST", "/templates/base/build", {"force": False}),
+    ("POST", "/builds", {"name": "made", "dockerfile": "FROM base\n"}), ("POST", "/sessions", {}),
 ]
 #: Routes to ports, each with a request for something that does not exist.
 DOORS = ["/sandbox/{id}/", "/sandbox/{id}/?port=49983", "/sandboxes/router/{id}/8080/", "/sandboxes/router/{id}/49983/envs"]

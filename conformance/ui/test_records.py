@@ -34,6 +34,29 @@ def test_the_log_of_a_build_is_followed_to_its_end(signed, shared):
         Call(shared).delete(f"/templates/{build.template_id}")
 
 
+def test_a_template_is_built_from_a_dockerfile(signed, shared):
+    name = f"ui-{uuid.uuid4().hex[:8]}"
+    page = signed()
+    visit(page, "templates")
+    page.get_by_role("button", name="Build…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox", name="Name").fill(name)
+    text = dialog.get_by_role("textbox", name="Dockerfile")
+    text.fill("FROM base\nRUM echo\n")
+    assert findings(page) == []
+    dialog.get_by_role("button", name="Build", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("line 2: RUM is no instruction", timeout=PATIENCE_MS)
+    text.fill(f"FROM base\nEXPOSE 80\nRUN echo made-$((40 + 2)) # {name}\n")
+    dialog.get_by_role("button", name="Build", exact=True).click()
+    expect(page.get_by_role("heading", name=name)).to_be_visible(timeout=PATIENCE_MS)
+    try:
+        expect(page.get_by_text("line 2: EXPOSE")).to_be_visible()
+        expect(page.get_by_role("log")).to_contain_text("made-42", timeout=PATIENCE_MS)
+        expect(page.locator("main .bar .state", has_text="ready")).to_have_count(2, timeout=PATIENCE_MS)
+    finally:
+        Call(shared).delete(f"/templates/{name}")
+
+
 def test_the_reason_of_a_failed_build_is_shown(signed, shared):
     name = f"ui-{uuid.uuid4().hex[:8]}"
     plan = Template().from_template("base").run_cmd(f"echo broken-$((40 + 2)); exit 3 # {name}")

@@ -13,9 +13,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use shoal_cli::dockerfile::{Options, parse, plan};
 use shoal_core::image::ImageName;
 use shoal_core::session::preview::{PreviewDomain, PreviewName};
+use shoal_dockerfile::{Options, parse, plan};
 use shoal_images::unpack::{Limits, unpack_bytes};
 use shoal_oci::export::receive_bytes;
 

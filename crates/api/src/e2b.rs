@@ -29,6 +29,7 @@ mod view;
 use axum::routing::{delete, get, patch, post, put};
 use shoal_core::id::SandboxId;
 
+pub(crate) use self::builds::start as start_build;
 #[cfg(test)]
 pub(crate) use self::operations::operations;
 pub(crate) use self::view::end_of;

@@ -9,6 +9,7 @@
 
 mod admin;
 mod answer;
+mod builds;
 mod catalogue;
 mod create;
 mod files;
@@ -56,6 +57,7 @@ pub(crate) fn routes() -> Routes {
             get(templates::one).delete(templates::remove),
         )
         .route("/templates/{id}/build", post(templates::build))
+        .route("/builds", post(builds::start))
         .route("/sandbox", get(sandboxes::list).post(create::create))
         .route("/sandboxes/events", get(sandbox_events::follow))
         .route("/sandbox/metrics", post(observe::metrics))

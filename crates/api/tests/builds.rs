@@ -440,3 +440,58 @@ async fn a_template_that_says_more_than_the_machine_has_is_told_how_much_it_may(
         assert!(said.contains(what) && said.contains("at most"), "{said}");
     }
 }
+
+#[tokio::test]
+async fn a_dockerfile_is_built_and_its_mistakes_are_named_by_line() {
+    const BUILDS: &str = "/api/v1/builds";
+    let fixture = fixture().await;
+    let body = |dockerfile: &str| json!({"name": "made:v1", "dockerfile": dockerfile});
+    let good = "FROM debian:12 AS base\nEXPOSE 80\nFROM base\nRUN cat > /a <<A\na\nA\nCOPY --from=base /etc/hosts /h\nCMD [\"sleep\", \"9\"]\n";
+    let (status, answer) = fixture.call(&fixture.me, "POST", BUILDS, body(good)).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let build = &answer["data"];
+    assert_eq!(build["tags"], json!(["v1"]));
+    let warning = build["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("line 2: EXPOSE"), "{warning}");
+    let path = format!(
+        "/templates/{}/builds/{}/status",
+        build["templateID"].as_str().unwrap(),
+        build["buildID"].as_str().unwrap()
+    );
+    let (status, _) = fixture.call(&fixture.me, "GET", &path, Value::Null).await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, _) = fixture
+        .call(&fixture.other, "GET", &path, Value::Null)
+        .await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+
+    for (dockerfile, part) in [
+        ("FROM debian\nRUM true\n", "line 2: RUM is no instruction"),
+        (
+            "FROM debian\nCOPY a /a\n",
+            "line 2: COPY: a build of a Dockerfile alone has no files",
+        ),
+        ("FROM debian\nADD https://a/b /b\n", "line 2: ADD"),
+        ("", "`dockerfile`"),
+        (&"#".repeat(300_000), "256 KiB"),
+    ] {
+        let (status, answer) = fixture
+            .call(&fixture.me, "POST", BUILDS, body(dockerfile))
+            .await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let unnamed = json!({"name": "", "dockerfile": "FROM debian\n"});
+    let (status, _) = fixture.call(&fixture.me, "POST", BUILDS, unnamed).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    // Nothing of what was refused is announced.
+    let (_, templates) = fixture
+        .call(&fixture.me, "GET", "/api/v1/templates", Value::Null)
+        .await;
+    assert_eq!(
+        templates["data"].as_array().unwrap().len(),
+        1,
+        "{templates}"
+    );
+}

@@ -19,7 +19,6 @@ mod cluster;
 mod completions;
 mod confirm;
 mod connection;
-pub mod dockerfile;
 mod failure;
 mod find;
 mod image;

@@ -45,7 +45,7 @@ pub use self::session_parts::{
 pub use self::snapshot::{ExportSnapshot, ExportedSnapshot, ImportSnapshot, ImportedSnapshot};
 pub use self::status::{Runtime, Status, Totals};
 pub use self::team::{NewTeamLimits, Team};
-pub use self::template::{BuildTemplate, NewTemplate, Template};
+pub use self::template::{BuildDockerfile, BuildTemplate, DockerfileBuild, NewTemplate, Template};
 
 /// Path prefix of all routes.
 pub const PREFIX: &str = "/api/v1";

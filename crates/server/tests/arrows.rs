@@ -9,13 +9,14 @@ use std::path::Path;
 /// ARCHITECTURE.md.
 const ARROWS: &[(&str, &[&str])] = &[
     ("agent", &["checkpoint", "crds"]),
-    ("api", &["core", "mcp", "protocol"]),
+    ("api", &["core", "dockerfile", "mcp", "protocol"]),
     ("checkpoint", &[]),
-    ("cli", &["core", "crds", "protocol"]),
+    ("cli", &["core", "crds", "dockerfile", "protocol"]),
     ("cluster", &["core", "crds", "protocol", "tasks"]),
     ("contents", &["core"]),
     ("core", &["session-files"]),
     ("crds", &[]),
+    ("dockerfile", &["core", "protocol"]),
     ("engine", &["core", "protocol", "tasks"]),
     ("envd", &["protocol", "session-files"]),
     ("gateway", &["core", "protocol"]),

@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { client, data } from "../api";
 import { Catalogue } from "./catalogue";
+import { BuildDialog } from "./dockerfile";
 import { ago, bytes } from "../format";
 import { now } from "../parts/clock";
 import { Loaded, useLoaded } from "../parts/loaded";
@@ -12,14 +13,19 @@ import { Resolve } from "./resolve";
 
 export function TemplateList() {
   const create = useSignal("");
+  const building = useSignal(false);
   const templates = useLoaded(() => data(client.GET("/api/v1/templates")));
   return (
     <>
       <div class="bar">
         <h1>Templates</h1>
         <button onClick={templates.again}>Read again</button>
+        <span class="grow" />
+        <button class="primary" onClick={() => (building.value = true)}>
+          Build…
+        </button>
       </div>
-      <Loaded from={templates} empty={<p>There is no template. Build one with <code>shoal template build</code>.</p>}>
+      <Loaded from={templates} empty="There is no template: build one.">
         {(all) => (
           <div class="wide" tabIndex={0} role="region" aria-label="Templates">
             <table>
@@ -69,6 +75,7 @@ export function TemplateList() {
       <Resolve />
       <Pools />
       <Catalogue />
+      {building.value && <BuildDialog onClose={() => (building.value = false)} />}
       {create.value && <CreateDialog template={create.value} onClose={() => (create.value = "")} />}
     </>
   );

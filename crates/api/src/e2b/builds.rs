@@ -126,6 +126,25 @@ pub(super) async fn begin(
     Ok(StatusCode::ACCEPTED)
 }
 
+/// Announces a build and starts it, for routes whose requests have its plan.
+pub(crate) async fn start(
+    backend: &Backend,
+    principal: &Principal,
+    new: wire::NewBuild,
+    start: wire::BuildStart,
+) -> Result<RequestedBuild, ApiError> {
+    let plan = plan_of(start)?;
+    let build = announced(backend, principal, new).await?;
+    if let Err(refused) = backend.builds.begin(principal, build.id, plan).await {
+        // No other request starts it.
+        if let Err(error) = backend.builds.cancel(principal, build.id).await {
+            tracing::debug!(%error, build = %build.id, "a build that was not started stays announced");
+        }
+        return Err(refused.into());
+    }
+    Ok(requested(backend, principal, &build))
+}
+
 /// `DELETE /templates/{id}/builds/{build}`: cancels a build that has not finished.
 pub(super) async fn cancel(
     State(backend): State<Backend>,

@@ -25,6 +25,7 @@ use clap::Args;
 use http::Method;
 use serde_json::to_value;
 use shoal_core::template::DEFAULT_TAG;
+use shoal_dockerfile::{Options, TemplateBase};
 use shoal_protocol::build::{BuildStart, NewBuild, Registry, RequestedBuild};
 use shoal_protocol::native::BuildTemplate;
 
@@ -34,7 +35,6 @@ use self::staged::Staged;
 use self::text::Text;
 use crate::calls::encode;
 use crate::connection::Connection;
-use crate::dockerfile::{self, Options, TemplateBase};
 use crate::failure::{Failure, Kind};
 use crate::{image, output, parse};
 
@@ -230,11 +230,11 @@ async fn stage(
     let options = Options {
         build_args: args.build_arg.clone(),
         target: args.target.clone(),
-        arch: architecture().to_owned(),
+        arch: shoal_dockerfile::architecture().to_owned(),
         templates,
     };
-    let parsed = dockerfile::parse(text.as_str());
-    let plan = parsed.and_then(|parsed| dockerfile::plan(&parsed, &options));
+    let parsed = shoal_dockerfile::parse(text.as_str());
+    let plan = parsed.and_then(|parsed| shoal_dockerfile::plan(&parsed, &options));
     let plan = plan.map_err(|problem| text.failure(problem))?;
     let context = Context::open(directory, file)?;
     let for_thread = text.clone();
@@ -243,16 +243,6 @@ async fn stage(
     staged
         .await
         .map_err(|error| Failure::other(error.to_string()))?
-}
-
-/// The architecture of sandboxes in the notation of images: this program's own, because the server
-/// is assumed to have the same.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 /// The requested build, from `--tag` or the name of the context.

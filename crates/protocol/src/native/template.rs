@@ -124,6 +124,56 @@ impl Template {
     pub const READY: &str = "ready";
 }
 
+/// Request to build a template from a Dockerfile that copies no files of the client.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BuildDockerfile {
+    /// Template name, optionally with a tag: `name:tag`.
+    pub name: String,
+    /// The Dockerfile: 256 KiB at most.
+    pub dockerfile: String,
+    /// Values of `ARG`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub build_args: BTreeMap<String, String>,
+    /// The name or number (from 0) of the stage to build; the last if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// CPUs of its sandboxes: 1 or an even number; the server's default if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_count: Option<u32>,
+    /// Memory of its sandboxes in MiB; the server's default if absent.
+    #[serde(default, rename = "memoryMB", skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<u32>,
+    /// The start command of its sandboxes; that of `ENTRYPOINT` and `CMD` if absent, none if empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_cmd: Option<String>,
+    /// A command that succeeds once the start command is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_cmd: Option<String>,
+    /// Disables the cache.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// A build of a Dockerfile, already started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DockerfileBuild {
+    /// Template id.
+    #[serde(rename = "templateID")]
+    pub template_id: String,
+    /// Build id.
+    #[serde(rename = "buildID")]
+    pub build_id: String,
+    /// Template names, with namespace.
+    pub names: Vec<String>,
+    /// Tags of the build.
+    pub tags: Vec<String>,
+    /// Instructions that are passed over, and probable mistakes, each with its line.
+    pub warnings: Vec<String>,
+}
+
 /// Request to build a template of the installation. The response is the build, already started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

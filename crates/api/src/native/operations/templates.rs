@@ -63,6 +63,20 @@ pub(super) fn operations() -> Vec<Operation> {
             .fails(&[403, 404, 409, 507]),
         native
             .op(
+                "POST",
+                "/builds",
+                "buildDockerfile",
+                "Build a template from a Dockerfile",
+            )
+            .about(
+                "The Dockerfile copies no files of the client. The response is the build, already started: E2B's routes \
+                 show its status and log.",
+            )
+            .required_body::<wire::BuildDockerfile>()
+            .answers::<wire::DockerfileBuild>(201)
+            .fails(&[403, 404, 409, 507]),
+        native
+            .op(
                 "GET",
                 "/config/templates",
                 "getCatalogue",

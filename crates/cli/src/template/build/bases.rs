@@ -1,11 +1,11 @@
 //! The templates among the bases in `FROM`.
 
 use shoal_core::template::{DEFAULT_TAG, TemplateRef};
+use shoal_dockerfile::TemplateBase;
 use shoal_protocol::native::Template;
 
 use crate::calls::encode;
 use crate::connection::Connection;
-use crate::dockerfile::TemplateBase;
 use crate::failure::{Failure, Kind};
 
 /// The names that are templates of the caller's team or of the installation.

@@ -8,8 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use shoal_dockerfile::{CopyFiles, Source};
+
 use super::ignore::{self, Ignore};
-use crate::dockerfile::{CopyFiles, Source};
 use crate::failure::Failure;
 
 /// The permissions of a file with a text from the Dockerfile.

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use shoal_core::template::TemplateRef;
-use shoal_protocol::build::{BuildStart, Part, Place, Registry, Stage, Step};
+use shoal_dockerfile::{Plan, Problem, StagedStep};
+use shoal_protocol::build::{BuildStart, Part, Place, Registry, Step};
 
 use super::archive;
 use super::context::{Context, Entries};
 use super::text::Text;
 use super::upload;
 use crate::connection::Connection;
-use crate::dockerfile::{Plan, Problem, StagedStep};
 use crate::failure::Failure;
 
 /// Stages whose files were found and hashed.
@@ -64,18 +64,7 @@ impl Staged {
 
     /// The images in `FROM` whose names could be templates.
     pub(super) fn perhaps_templates(&self) -> Vec<TemplateRef> {
-        let images = self
-            .plan
-            .stages
-            .iter()
-            .filter(|stage| !stage.steps.is_empty());
-        let named = images.filter_map(|stage| stage.from_image.as_deref()?.parse().ok());
-        let mut named: Vec<TemplateRef> = named
-            .filter(|named: &TemplateRef| named.namespace.is_none())
-            .collect();
-        named.sort_by_key(ToString::to_string);
-        named.dedup();
-        named
+        self.plan.perhaps_templates()
     }
 
     /// Uploads the files that the server does not have.
@@ -94,43 +83,20 @@ impl Staged {
 
     /// The request that starts the build.
     pub(super) fn start(&self, registry: Option<Registry>) -> BuildStart {
+        let mut start = self.plan.start();
         let place = self.plan.stages.len().saturating_sub(1);
-        let account = registry.zip(self.registry_of(place));
-        let mut stages: Vec<Stage> = self
-            .plan
-            .stages
-            .iter()
-            .map(|stage| {
-                let image = stage.from_image.as_deref().map(registry_host);
-                let account = account
-                    .as_ref()
-                    .filter(|(_, host)| image == Some(host.as_str()));
-                Stage {
-                    name: stage.name.clone(),
-                    from_image: stage.from_image.clone(),
-                    from_image_registry: account.map(|(registry, _)| registry.clone()),
-                    from_template: stage.from_template.clone(),
-                    from_stage: stage.from_stage,
-                    steps: stage
-                        .steps
-                        .iter()
-                        .map(|staged| staged.step.clone())
-                        .collect(),
-                }
-            })
-            .collect();
-        let main = stages.pop().unwrap_or_default();
-        BuildStart {
-            from_image: main.from_image,
-            from_template: main.from_template,
-            from_image_registry: main.from_image_registry,
-            from_stage: main.from_stage,
-            stages,
-            steps: main.steps,
-            keep_env: self.plan.keep_env.clone(),
-            start_cmd: self.plan.start_cmd.clone(),
-            ..BuildStart::default()
+        let Some((registry, host)) = registry.zip(self.registry_of(place)) else {
+            return start;
+        };
+        let account = |image: &Option<String>| {
+            let image = image.as_deref().map(registry_host);
+            (image == Some(host.as_str())).then(|| registry.clone())
+        };
+        start.from_image_registry = account(&start.from_image);
+        for stage in &mut start.stages {
+            stage.from_image_registry = account(&stage.from_image);
         }
+        start
     }
 
     /// The registry of the image at the root of a stage's bases.

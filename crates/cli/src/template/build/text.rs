@@ -4,7 +4,8 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use crate::dockerfile::Problem;
+use shoal_dockerfile::Problem;
+
 use crate::failure::{Failure, Kind};
 use crate::output::plain;
 

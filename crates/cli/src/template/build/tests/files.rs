@@ -8,9 +8,10 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 
+use shoal_dockerfile::{CopyFiles, Source};
+
 use super::super::archive;
 use super::super::context::{Context, Entries, Gathered};
-use crate::dockerfile::{CopyFiles, Source};
 
 fn files(sources: &[&str], dest: &str) -> CopyFiles {
     CopyFiles {

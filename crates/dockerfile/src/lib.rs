@@ -8,6 +8,8 @@
 //! libraries for it do not parse `RUN cat <<EOF > file`, so the parser is our own. It accesses
 //! neither files nor the network, and any invalid text yields a [`Problem`] with its line.
 
+#![forbid(unsafe_code)]
+
 mod arguments;
 mod copy;
 mod heredoc;
@@ -16,6 +18,7 @@ mod plan;
 mod run;
 mod scope;
 mod stage;
+mod start;
 mod words;
 
 pub use copy::{CopyFiles, Source};
@@ -56,6 +59,17 @@ pub struct Dockerfile {
     pub instructions: Vec<Instruction>,
     /// The escape character: `\`, or a backtick.
     pub escape: char,
+}
+
+/// The architecture of sandboxes in the notation of images: this program's own, because a client's server is assumed to have
+/// the same.
+#[must_use]
+pub fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
 
 /// One instruction.

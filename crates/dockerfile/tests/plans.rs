@@ -1,7 +1,7 @@
 //! The plans of Dockerfiles.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use shoal_cli::dockerfile::{Options, Plan, Problem, Source, parse, plan};
+use shoal_dockerfile::{Options, Plan, Problem, Source, parse, plan};
 
 fn options() -> Options {
     Options {

@@ -1,7 +1,7 @@
 //! Splitting a line at its blanks.
 
 /// The words of a line, with their quotes and escapes.
-pub(in crate::dockerfile) fn split(text: &str, escape: char) -> Vec<String> {
+pub(crate) fn split(text: &str, escape: char) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
     let mut quote = None;
@@ -32,7 +32,7 @@ pub(in crate::dockerfile) fn split(text: &str, escape: char) -> Vec<String> {
 type Flag = (String, Option<String>);
 
 /// Parses `--name[=value]` at the start of a line; a bare `--` ends the flags.
-pub(in crate::dockerfile) fn flags(text: &str, escape: char) -> (Vec<Flag>, String) {
+pub(crate) fn flags(text: &str, escape: char) -> (Vec<Flag>, String) {
     let mut flags = Vec::new();
     let mut rest = text.trim_start();
     while rest.starts_with("--") {
