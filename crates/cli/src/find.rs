@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use shoal_core::similar::nearest;
 use shoal_protocol::native::{Event, Items};
 
 use crate::calls::encode;
 use crate::connection::Connection;
 use crate::failure::Failure;
-use crate::output::{self, nearest};
+use crate::output;
 use crate::sandbox::all_sandboxes;
 
 /// The length of ids.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use shoal_core::similar::nearest;
 use shoal_protocol::native::{Image, ImageEvent, ImportImage, PullImage};
 
 use crate::calls::encode;
@@ -210,7 +211,7 @@ async fn remove(server: &Connection, args: RemoveArgs) -> Result<u8, Failure> {
             Ok(()) => output::line(&name)?,
             Err(failure) if failure.kind() == Kind::NotFound => {
                 let known: Vec<Image> = server.native_get("/images").await.unwrap_or_default();
-                let near = output::nearest(&name, known.iter().map(|image| image.name.as_str()));
+                let near = nearest(&name, known.iter().map(|image| image.name.as_str()));
                 let failure = match near {
                     Some(near) => failure.with_hint(format!("Did you mean {near}?")),
                     None => failure,

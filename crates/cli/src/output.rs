@@ -157,25 +157,6 @@ pub(crate) fn until(moment: &str) -> String {
     }
 }
 
-/// The known name that is most similar, if one is similar enough.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Half an id, copied, is near too.
-    let begins = |candidate: &str| name.len() >= 3 && candidate.starts_with(name);
-    known
-        .into_iter()
-        .map(|candidate| {
-            let distance = if begins(candidate) {
-                0
-            } else {
-                strsim::damerau_levenshtein(name, candidate)
-            };
-            (distance, candidate)
-        })
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 4).clamp(1, 4))
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,14 +184,5 @@ mod tests {
         assert_eq!(span(Duration::from_secs(3900)), "1h 5m");
         assert_eq!(span(Duration::from_secs(3600)), "1h");
         assert_eq!(span(Duration::ZERO), "0s");
-    }
-
-    #[test]
-    fn what_is_near_is_offered_and_what_is_far_is_not() {
-        let known = ["iabcdefghij0123456789", "ixyzxyzxyz0123456789x"];
-        assert_eq!(nearest("iabcdefghij012345678", known), Some(known[0]));
-        assert_eq!(nearest("ixyz", known), Some(known[1]));
-        assert_eq!(nearest("iqqqqqqqqqqqqqqqqqqqq", known), None);
-        assert_eq!(nearest("bsae", ["base"]), Some("base"));
     }
 }

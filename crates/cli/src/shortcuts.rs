@@ -6,7 +6,8 @@
 use std::ffi::{OsStr, OsString};
 
 use crate::failure::Failure;
-use crate::{output, sandbox};
+use crate::sandbox;
+use shoal_core::similar::nearest;
 
 /// Aliases at the top level.
 const MEANINGS: [(&str, &[&str]); 6] = [
@@ -122,7 +123,7 @@ fn hint(word: &str) -> String {
     let known = OWN.iter().copied();
     let known = known.chain(MEANINGS.iter().map(|(short, _)| *short));
     let known = known.chain(of_sandboxes.iter().map(String::as_str));
-    match output::nearest(word, known) {
+    match nearest(word, known) {
         Some(near) => format!("Did you mean `shoal {near}`?"),
         None => "`shoal --help` lists the commands.".to_owned(),
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
+use shoal_core::similar::nearest;
 use shoal_protocol::native::{ExportSnapshot, ExportedSnapshot, ImportSnapshot, ImportedSnapshot};
 
 use crate::calls::encode;
@@ -227,7 +228,7 @@ async fn with_near(server: &Connection, name: &str, failure: Failure) -> Failure
     }
     let known = all(server, "").await.unwrap_or_default();
     let names = known.iter().filter_map(|one| one["snapshotID"].as_str());
-    match output::nearest(name, names) {
+    match nearest(name, names) {
         Some(near) => failure.with_hint(format!("Did you mean {near}?")),
         None => failure.with_hint("`shoal snapshot ls` lists the existing ones."),
     }

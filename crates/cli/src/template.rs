@@ -6,6 +6,7 @@ mod catalogue;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde::Serialize;
+use shoal_core::similar::nearest;
 use shoal_protocol::native::{Catalogue, NewTemplate, Template};
 
 use crate::calls::encode;
@@ -345,7 +346,7 @@ pub(crate) async fn with_near(server: &Connection, name: &str, failure: Failure)
         // The template exists: what it lacks is in the message.
         return failure;
     }
-    match output::nearest(name, names.iter().map(String::as_str)) {
+    match nearest(name, names.iter().map(String::as_str)) {
         Some(near) => failure.with_hint(format!("Did you mean {near}?")),
         None => failure.with_hint("`shoal template ls` lists the existing ones."),
     }

@@ -27,6 +27,7 @@ pub mod resources;
 pub mod routes;
 pub mod sandbox;
 pub mod session;
+pub mod similar;
 pub mod snapshot;
 pub mod state;
 pub mod store;

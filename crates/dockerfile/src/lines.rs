@@ -1,5 +1,7 @@
 //! Parsing a text into instructions: directives, comments, continuations, heredocs, flags.
 
+use shoal_core::similar::nearest;
+
 use super::heredoc::{self, Heredoc, Marker};
 use super::{Dockerfile, Instruction, Problem, words};
 
@@ -154,7 +156,7 @@ impl<'a> Reader<'a> {
         if !KEYWORDS.contains(&keyword.as_str()) {
             let shown: String = keyword.chars().take(40).collect();
             let problem = Problem::new(line, format!("{shown} is no instruction"));
-            return Err(match nearest(&keyword) {
+            return Err(match nearest(&keyword, KEYWORDS) {
                 Some(near) => problem.with_hint(format!("Did you mean {near}?")),
                 None => problem,
             });
@@ -204,14 +206,6 @@ impl<'a> Reader<'a> {
         let message = format!("<<{0} has no end: no line is {0} alone", marker.name);
         Err(Problem::new(line, message))
     }
-}
-
-/// The instruction that was probably meant.
-fn nearest(keyword: &str) -> Option<&'static str> {
-    let distance = |known: &'static str| (strsim::damerau_levenshtein(keyword, known), known);
-    let near = KEYWORDS.map(distance).into_iter().min();
-    near.filter(|(distance, known)| *distance <= (known.len() / 4).max(1))
-        .map(|(_, known)| known)
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, ObjectList};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use shoal_core::similar::nearest;
 use shoal_crds::{kruise, v1beta1};
 
 use super::Family;
 use super::sandbox::Sandbox;
 use crate::failure::{Failure, Kind};
-use crate::output;
 
 /// A cluster and one of its namespaces.
 pub(crate) struct Cluster {
@@ -122,7 +122,7 @@ impl Cluster {
         ));
         // It is a hint: a list that fails gives none.
         let known = self.sandboxes(false).await.unwrap_or_default();
-        match output::nearest(name, known.iter().map(|known| known.name.as_str())) {
+        match nearest(name, known.iter().map(|known| known.name.as_str())) {
             Some(near) => failure.with_hint(format!("did you mean {near}?")),
             None => failure,
         }

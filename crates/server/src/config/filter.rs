@@ -1,11 +1,9 @@
 //! The filter of the log.
 
+use shoal_core::similar::nearest;
 use tracing_subscriber::EnvFilter;
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
-
-/// The maximum edit distance of a suggestion.
-const NEAR: usize = 2;
 
 /// Checks a list of levels and `target=level`. Other single words are refused: the filter would take
 /// them for targets and log nothing.
@@ -17,13 +15,8 @@ pub(super) fn check(text: &str) -> Result<(), String> {
         let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
         let level = level.trim().to_ascii_lowercase();
         if !LEVELS.contains(&level.as_str()) {
-            let near = LEVELS
-                .iter()
-                .map(|known| (strsim::damerau_levenshtein(&level, known), known))
-                .min()
-                .filter(|(distance, _)| *distance <= NEAR);
-            let meant =
-                near.map_or_else(String::new, |(_, known)| format!("; did you mean {known}?"));
+            let near = nearest(&level, LEVELS);
+            let meant = near.map_or_else(String::new, |known| format!("; did you mean {known}?"));
             return Err(format!(
                 "{part:?} is neither a level ({}) nor <target>=<level>{meant}",
                 LEVELS.join(", ")

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Context;
+use shoal_core::similar::nearest;
 
 use super::SETTINGS;
 
@@ -168,13 +169,8 @@ pub(crate) fn variable(name: &str) -> String {
 
 /// The message for an unknown name, with the closest known one.
 fn unknown(name: &str, known: &[&str]) -> String {
-    let near = known
-        .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .min()
-        .filter(|(distance, _)| *distance <= 3);
-    match near {
-        Some((_, candidate)) => format!("is not a setting; did you mean {candidate}?"),
+    match nearest(name, known.iter().copied()) {
+        Some(candidate) => format!("is not a setting; did you mean {candidate}?"),
         None => "is not a setting".to_owned(),
     }
 }
