@@ -1,4 +1,4 @@
-"""What the cases of the web UI and of the documentation ask of a page."""
+"""Helpers of the cases of the web UI and of the documentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZES = {"wide": {"width": 1280, "height": 800}, "narrow": {"width": 400, "heigh
 
 
 class Watch:
-    """What a page must not do: violate its policy, ask another host, fail in a script."""
+    """Faults of a page: violations of its policy, requests to other hosts, failures of scripts."""
 
     def __init__(self, page: Page, origin: str) -> None:
         self.faults: list[str] = []

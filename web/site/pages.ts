@@ -4,7 +4,7 @@ import { join, posix } from "node:path";
 /** The repository. */
 export const ROOT = join(import.meta.dirname, "../..");
 
-/** The start page, whose tables say what the navigation has. */
+/** The start page. Its tables are the navigation. */
 const START = "docs/README.md";
 
 /** Directories with pages, beside the repository itself. */

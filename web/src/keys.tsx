@@ -4,6 +4,7 @@ import { body, client, data } from "./api";
 import { at } from "./format";
 import { Dialog, Field } from "./parts/dialog";
 import { Loaded, useLoaded } from "./parts/loaded";
+import { Table } from "./parts/table";
 
 export function KeysView() {
   return (
@@ -39,42 +40,19 @@ function Teams() {
   return (
     <Loaded from={teams}>
       {(all) => (
-        <div class="wide" tabIndex={0} role="region" aria-label="Teams">
-          <table>
-            <thead>
-              <tr>
-                <th>Team</th>
-                <th>Sandboxes</th>
-                <th>CPU</th>
-                <th>Memory</th>
-                <th>Disk</th>
-                <th>Snapshots</th>
-              </tr>
-            </thead>
-            <tbody>
-              {all.map((team) => (
-                <tr key={team.name}>
-                  <td>{team.name}</td>
-                  <td>
-                    <Use of={team.sandboxes} />
-                  </td>
-                  <td>
-                    <Use of={team.cpuMilli} scale={1000} />
-                  </td>
-                  <td>
-                    <Use of={team.memoryMB} unit="MiB" />
-                  </td>
-                  <td>
-                    <Use of={team.diskMB} unit="MiB" />
-                  </td>
-                  <td>
-                    <Use of={team.snapshots} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Teams"
+          rows={all}
+          id={(team) => team.name}
+          columns={[
+            { title: "Team", cell: (team) => team.name },
+            { title: "Sandboxes", cell: (team) => <Use of={team.sandboxes} /> },
+            { title: "CPU", cell: (team) => <Use of={team.cpuMilli} scale={1000} /> },
+            { title: "Memory", cell: (team) => <Use of={team.memoryMB} unit="MiB" /> },
+            { title: "Disk", cell: (team) => <Use of={team.diskMB} unit="MiB" /> },
+            { title: "Snapshots", cell: (team) => <Use of={team.snapshots} /> },
+          ]}
+        />
       )}
     </Loaded>
   );
@@ -102,40 +80,33 @@ function Keys() {
       )}
       <Loaded from={keys}>
         {(all) => (
-          <div class="wide" tabIndex={0} role="region" aria-label="Keys">
-            <table>
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>Team</th>
-                  <th>Key</th>
-                  <th>Made</th>
-                  <th>
-                    <span class="hidden">Action</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {all.map((one) => (
-                  <tr key={one.id}>
-                    <td>
-                      {one.name} {one.admin && <span class="label">admin</span>} {one.own && <span class="label">this tab's</span>}
-                    </td>
-                    <td>{one.team}</td>
-                    <td>
-                      <code>{one.mask}</code>
-                    </td>
-                    <td>{at(one.createdAt)}</td>
-                    <td>
-                      <button class="danger" aria-label={`Delete key ${one.name}`} onClick={() => (removing.value = one)}>
-                        Delete
-                      </button>
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="Keys"
+            rows={all}
+            id={(one) => one.id}
+            columns={[
+              {
+                title: "Name",
+                cell: (one) => (
+                  <>
+                    {one.name} {one.admin && <span class="label">admin</span>} {one.own && <span class="label">this tab's</span>}
+                  </>
+                ),
+              },
+              { title: "Team", cell: (one) => one.team },
+              { title: "Key", cell: (one) => <code>{one.mask}</code> },
+              { title: "Made", cell: (one) => at(one.createdAt) },
+              {
+                title: "Action",
+                quiet: true,
+                cell: (one) => (
+                  <button class="danger" aria-label={`Delete key ${one.name}`} onClick={() => (removing.value = one)}>
+                    Delete
+                  </button>
+                ),
+              },
+            ]}
+          />
         )}
       </Loaded>
       {making.value && (

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
-import { ApiError, client, data, raw, said, type Sandbox } from "./api";
-import { key } from "./key";
-import { streamEvents } from "./sse";
+import { ApiError, client, data, said, type Sandbox } from "./api";
+import { followEvents } from "./follow";
+import type { StreamEvent } from "./sse";
 
 /** Sandboxes by id, kept equal to the server's by its events. */
 export const sandboxes = signal<ReadonlyMap<string, Sandbox>>(new Map());
@@ -15,8 +15,6 @@ export const listError = signal("");
 export const touched = signal<ReadonlyMap<string, number>>(new Map());
 
 const EVENTS = "/api/v1/sandboxes/events";
-const AGAIN_LEAST = 500;
-const AGAIN_MOST = 10_000;
 /** More changed sandboxes than this at once: reading the list is cheaper. */
 const ONE_BY_ONE = 8;
 
@@ -78,21 +76,14 @@ export async function refresh(...ids: string[]): Promise<void> {
 
 /** Follows the server's events until `signal` aborts. */
 export async function follow(signal: AbortSignal): Promise<void> {
-  let pause = AGAIN_LEAST;
-  while (!signal.aborted && key.value) {
-    try {
-      const response = await raw(EVENTS, { signal, headers: { Accept: "text/event-stream" } });
-      pause = AGAIN_LEAST;
-      await hear(response);
-      connection.value = "stale";
-    } catch (error) {
-      if (signal.aborted) return;
-      if (error instanceof ApiError && [404, 405, 501].includes(error.status)) return byHand();
-      connection.value = "stale";
-      listError.value = said(error);
-    }
-    await new Promise((done) => setTimeout(done, pause));
-    pause = Math.min(pause * 2, AGAIN_MOST);
+  const lost = (error?: unknown) => {
+    connection.value = "stale";
+    if (error) listError.value = said(error);
+  };
+  try {
+    await followEvents(EVENTS, { signal, hear, lost });
+  } catch {
+    await byHand();
   }
 }
 
@@ -106,17 +97,15 @@ async function byHand(): Promise<void> {
   connection.value = "manual";
 }
 
-async function hear(response: Response): Promise<void> {
-  for await (const events of streamEvents(response)) {
-    for (const event of events) {
-      if (event.event === "sandbox") {
-        changed.add((JSON.parse(event.data) as { sandboxId: string }).sandboxId);
-      } else if (event.event === "ready" || event.event === "lagged") {
-        // What happened before is in the list only.
-        await readList();
-        connection.value = "live";
-      }
+async function hear(events: StreamEvent[]): Promise<void> {
+  for (const event of events) {
+    if (event.event === "sandbox") {
+      changed.add((JSON.parse(event.data) as { sandboxId: string }).sandboxId);
+    } else if (event.event === "ready" || event.event === "lagged") {
+      // Earlier changes are in the list only.
+      await readList();
+      connection.value = "live";
     }
-    void readChanged();
   }
+  void readChanged();
 }

@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
 import type { Status } from "./api";
 
-/** What the server says of the key; none before it answers. */
+/** The server's status for the key; none before it answers. */
 export const status = signal<Status | null>(null);

@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { body, client, said } from "../api";
-import { at } from "../format";
+import { LogLines } from "../parts/log";
 import type { TabProps } from "./view";
 
 interface Entry {
@@ -19,7 +19,6 @@ export function LogsTab({ one }: TabProps) {
   const search = useSignal("");
   const follow = useSignal(true);
   const problem = useSignal("");
-  const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     let timer = 0;
     let current = true;
@@ -43,9 +42,6 @@ export function LogsTab({ one }: TabProps) {
       clearTimeout(timer);
     };
   }, [one.id, one.status, search.value, follow.value]);
-  useEffect(() => {
-    if (follow.value && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [entries.value, follow.value]);
   return (
     <>
       <div class="bar">
@@ -69,16 +65,7 @@ export function LogsTab({ one }: TabProps) {
         <p class="empty">{search.value ? "No line matches." : "Nothing was logged yet: the output of the start program comes here."}</p>
       )}
       {entries.value && entries.value.length > 0 && (
-        <div class="log" ref={box} tabIndex={0} role="log" aria-label={`Log of ${one.name}`}>
-          {entries.value.map((entry) => (
-            <div class={entry.level}>
-              <time dateTime={entry.timestamp} title={at(entry.timestamp)}>
-                {entry.timestamp.slice(11, 23)}
-              </time>{" "}
-              {entry.message}
-            </div>
-          ))}
-        </div>
+        <LogLines label={`Log of ${one.name}`} lines={entries.value} follow={follow.value} />
       )}
     </>
   );

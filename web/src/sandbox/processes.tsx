@@ -1,6 +1,7 @@
 import { run } from "../api";
 import { bytes } from "../format";
 import { Loaded, useLoaded } from "../parts/loaded";
+import { Table } from "../parts/table";
 import { attempt } from "../parts/toast";
 import { LIST_PROCESSES, processes } from "./proc";
 import type { TabProps } from "./view";
@@ -19,40 +20,27 @@ export function ProcessesTab({ one }: TabProps) {
       </div>
       <Loaded from={found}>
         {(all) => (
-          <div class="wide" tabIndex={0} role="region" aria-label="Processes">
-            <table>
-              <thead>
-                <tr>
-                  <th class="number">Process</th>
-                  <th>User</th>
-                  <th class="number">CPU</th>
-                  <th class="number">Memory</th>
-                  <th>Command</th>
-                  <th>
-                    <span class="hidden">Action</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {all.map((one) => (
-                  <tr key={one.pid}>
-                    <td class="number">{one.pid}</td>
-                    <td>{one.user}</td>
-                    <td class="number">{one.cpu} %</td>
-                    <td class="number">{bytes(one.memory)}</td>
-                    <td>
-                      <code>{one.command}</code>
-                    </td>
-                    <td>
-                      <button class="quiet" aria-label={`Kill process ${one.pid}`} onClick={() => end(one.pid)}>
-                        Kill
-                      </button>
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="Processes"
+            rows={all}
+            id={(process) => process.pid}
+            columns={[
+              { title: "Process", number: true, cell: ({ pid }) => pid },
+              { title: "User", cell: ({ user }) => user },
+              { title: "CPU", number: true, cell: ({ cpu }) => `${cpu} %` },
+              { title: "Memory", number: true, cell: ({ memory }) => bytes(memory) },
+              { title: "Command", cell: ({ command }) => <code>{command}</code> },
+              {
+                title: "Action",
+                quiet: true,
+                cell: ({ pid }) => (
+                  <button class="quiet" aria-label={`Kill process ${pid}`} onClick={() => end(pid)}>
+                    Kill
+                  </button>
+                ),
+              },
+            ]}
+          />
         )}
       </Loaded>
     </>

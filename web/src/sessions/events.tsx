@@ -1,9 +1,9 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { ApiError, raw, said, type Schemas } from "../api";
+import { said, type Schemas } from "../api";
+import { followEvents } from "../follow";
 import { at as shown } from "../format";
-import { key } from "../key";
-import { streamEvents } from "../sse";
+import type { StreamEvent } from "../sse";
 
 type Notice = Schemas["SessionNotice"];
 
@@ -19,45 +19,32 @@ interface SessionEvents {
 
 /** How many events are shown. */
 const KEPT = 200;
-const AGAIN_MS = 2000;
 
-/** Follows a session while it is shown. `changed` is called when what the API says of it may have changed. */
+/** Follows a session while it is shown. `changed` is called when the session may have changed. */
 export function useSessionEvents(id: string, changed: () => void): SessionEvents {
   const events = useSignal<SessionEvents>({ state: "connecting", problem: "", list: [] });
   useEffect(() => {
     const ending = new AbortController();
-    const set = (change: Partial<SessionEvents>) => (events.value = { ...events.value, ...change });
-    const take = (event: string, text: string) => {
+    const set = (change: Partial<SessionEvents>): void => {
+      events.value = { ...events.value, ...change };
+    };
+    const take = (event: string, text: string): void => {
       if (event === "ready" || event === "lagged") set({ state: "live", problem: "" });
       else if (event === "session") {
         const notice = JSON.parse(text) as Notice;
         set({ list: [notice, ...events.value.list].slice(0, KEPT) });
-        if (notice.type === "deleted") set({ state: "ended", problem: "The session is deleted." });
+        // It can no longer be read.
+        if (notice.type === "deleted") return set({ state: "ended", problem: "The session is deleted." });
       } else return;
       changed();
     };
-    const follow = async () => {
-      const response = await raw(`/api/v1/sessions/${encodeURIComponent(id)}/events`, {
-        signal: ending.signal,
-        headers: { Accept: "text/event-stream" },
-      });
-      for await (const piece of streamEvents(response)) for (const { event, data } of piece) take(event, data);
+    const path = `/api/v1/sessions/${encodeURIComponent(id)}/events`;
+    const hear = (pieces: StreamEvent[]) => pieces.forEach(({ event, data }) => take(event, data));
+    const lost = (error?: unknown) => {
+      if (events.value.state === "ended") ending.abort();
+      else set({ state: "lost", problem: error ? said(error) : "The connection was lost." });
     };
-    const ended = () => ending.signal.aborted || events.value.state === "ended";
-    const keep = async () => {
-      while (!ended() && key.value) {
-        try {
-          await follow();
-          if (!ended()) set({ state: "lost", problem: "The connection was lost." });
-        } catch (error) {
-          if (ending.signal.aborted) return;
-          const gone = error instanceof ApiError && [404, 405, 501].includes(error.status);
-          set({ state: gone ? "ended" : "lost", problem: said(error) });
-        }
-        await new Promise((done) => setTimeout(done, AGAIN_MS));
-      }
-    };
-    void keep();
+    followEvents(path, { signal: ending.signal, hear, lost }).catch((error) => set({ state: "ended", problem: said(error) }));
     return () => ending.abort();
   }, [id]);
   return events.value;

@@ -2,8 +2,11 @@ import { client, data } from "../api";
 import { ago } from "../format";
 import { now } from "../parts/clock";
 import { Loaded, useLoaded } from "../parts/loaded";
+import { Table } from "../parts/table";
 import { attempt } from "../parts/toast";
 import { go, to } from "../route";
+
+const NONE = <span class="dim">none</span>;
 
 export function SessionList() {
   const sessions = useLoaded(() => data(client.GET("/api/v1/sessions")));
@@ -20,30 +23,17 @@ export function SessionList() {
       </div>
       <Loaded from={sessions} empty="There is no session. A session keeps files and terminal windows while its machine comes and goes.">
         {(all) => (
-          <div class="wide" tabIndex={0} role="region" aria-label="Sessions">
-            <table>
-              <thead>
-                <tr>
-                  <th>Session</th>
-                  <th>Machine</th>
-                  <th>Windows</th>
-                  <th>Last command</th>
-                </tr>
-              </thead>
-              <tbody>
-                {all.map((one) => (
-                  <tr key={one.id}>
-                    <td>
-                      <a href={to("sessions", one.id)}>{one.id}</a>
-                    </td>
-                    <td>{one.sandboxId ? <a href={to("sandboxes", one.sandboxId)}>{one.sandboxId}</a> : <span class="dim">none</span>}</td>
-                    <td>{one.windows.map((window) => window.name).join(", ") || <span class="dim">none</span>}</td>
-                    <td>{ago(one.lastExecution, now.value)} ago</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="Sessions"
+            rows={all}
+            id={(one) => one.id}
+            columns={[
+              { title: "Session", cell: ({ id }) => <a href={to("sessions", id)}>{id}</a> },
+              { title: "Machine", cell: ({ sandboxId }) => (sandboxId ? <a href={to("sandboxes", sandboxId)}>{sandboxId}</a> : NONE) },
+              { title: "Windows", cell: ({ windows }) => windows.map((window) => window.name).join(", ") || NONE },
+              { title: "Last command", cell: (one) => `${ago(one.lastExecution, now.value)} ago` },
+            ]}
+          />
         )}
       </Loaded>
     </>

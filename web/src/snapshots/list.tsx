@@ -5,6 +5,7 @@ import { sandboxes } from "../live";
 import { now } from "../parts/clock";
 import { Dialog } from "../parts/dialog";
 import { Loaded, useLoaded } from "../parts/loaded";
+import { Table } from "../parts/table";
 import { to } from "../route";
 import { CreateDialog } from "../sandboxes/create";
 import { status } from "../status";
@@ -29,62 +30,33 @@ export function SnapshotsView() {
       </div>
       <Loaded from={snapshots} empty="There is no snapshot. Take one of a sandbox: sandboxes start from it with its memory and files.">
         {(all) => (
-          <div class="wide" tabIndex={0} role="region" aria-label="Snapshots">
-            <table>
-              <thead>
-                <tr>
-                  <th>Snapshot</th>
-                  <th>Taken of</th>
-                  <th>Created from it</th>
-                  <th>Contents</th>
-                  <th class="number">Memory</th>
-                  <th class="number">Files</th>
-                  <th>Age</th>
-                  <th>
-                    <span class="hidden">Actions</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {branches(all, sandboxes.value.values()).map(({ snapshot: one, depth, sandboxes: made }) => (
-                  <tr key={one.snapshotID}>
-                    <td>
-                      <span class="branch">
-                        {depth > 0 && (
-                          <>
-                            <span class="dim" aria-hidden="true">
-                              {"\u00a0\u00a0".repeat(depth - 1)}└{" "}
-                            </span>
-                            <span class="hidden">Level {depth + 1}: </span>
-                          </>
-                        )}
-                        <strong>{one.names[0] ?? one.snapshotID}</strong>
-                      </span>
-                    </td>
-                    <td>
-                      {sandboxes.value.has(one.shoal.source) ? (
-                        <a href={to("sandboxes", one.shoal.source)}>{one.shoal.source}</a>
-                      ) : (
-                        <span class="dim">{one.shoal.source}, which is gone</span>
-                      )}
-                    </td>
-                    <td>{made.length ? <Made ids={made} /> : <span class="dim">none</span>}</td>
-                    <td>{one.shoal.contents}</td>
-                    <td class="number">{bytes(one.shoal.memoryBytes)}</td>
-                    <td class="number">{bytes(one.shoal.fileBytes)}</td>
-                    <td>{ago(one.shoal.createdAt, now.value)}</td>
-                    <td>
-                      <button onClick={() => (create.value = one.snapshotID)}>Create sandbox</button>{" "}
-                      {admin && <button onClick={() => (exporting.value = one.names[0] ?? one.snapshotID)}>Export…</button>}{" "}
-                      <button class="danger" onClick={() => (removing.value = one.snapshotID)}>
-                        Delete
-                      </button>
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="Snapshots"
+            rows={branches(all, sandboxes.value.values())}
+            id={({ snapshot }) => snapshot.snapshotID}
+            columns={[
+              { title: "Snapshot", cell: ({ snapshot, depth }) => <Name name={snapshot.names[0] ?? snapshot.snapshotID} depth={depth} /> },
+              { title: "Taken of", cell: ({ snapshot }) => <Source id={snapshot.shoal.source} /> },
+              { title: "Created from it", cell: ({ sandboxes }) => <Made ids={sandboxes} /> },
+              { title: "Contents", cell: ({ snapshot }) => snapshot.shoal.contents },
+              { title: "Memory", number: true, cell: ({ snapshot }) => bytes(snapshot.shoal.memoryBytes) },
+              { title: "Files", number: true, cell: ({ snapshot }) => bytes(snapshot.shoal.fileBytes) },
+              { title: "Age", cell: ({ snapshot }) => ago(snapshot.shoal.createdAt, now.value) },
+              {
+                title: "Actions",
+                quiet: true,
+                cell: ({ snapshot: { snapshotID, names } }) => (
+                  <>
+                    <button onClick={() => (create.value = snapshotID)}>Create sandbox</button>{" "}
+                    {admin && <button onClick={() => (exporting.value = names[0] ?? snapshotID)}>Export…</button>}{" "}
+                    <button class="danger" onClick={() => (removing.value = snapshotID)}>
+                      Delete
+                    </button>
+                  </>
+                ),
+              },
+            ]}
+          />
         )}
       </Loaded>
       {exporting.value && <ExportDialog snapshot={exporting.value} onClose={() => (exporting.value = "")} />}
@@ -108,11 +80,32 @@ export function SnapshotsView() {
   );
 }
 
+function Name({ name, depth }: { name: string; depth: number }) {
+  return (
+    <span class="branch">
+      {depth > 0 && (
+        <>
+          <span class="dim" aria-hidden="true">
+            {"\u00a0\u00a0".repeat(depth - 1)}└{" "}
+          </span>
+          <span class="hidden">Level {depth + 1}: </span>
+        </>
+      )}
+      <strong>{name}</strong>
+    </span>
+  );
+}
+
+function Source({ id }: { id: string }) {
+  return sandboxes.value.has(id) ? <a href={to("sandboxes", id)}>{id}</a> : <span class="dim">{id}, which is gone</span>;
+}
+
 /** How many sandboxes are named; the list has all of them. */
 const NAMED = 3;
 
 function Made({ ids }: { ids: string[] }) {
   const more = ids.length - NAMED;
+  if (!ids.length) return <span class="dim">none</span>;
   return (
     <>
       {ids.slice(0, NAMED).map((id, index) => (

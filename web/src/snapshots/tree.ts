@@ -1,11 +1,11 @@
-/** What the tree needs of a snapshot. */
+/** A snapshot, as far as the tree reads it. */
 export interface Taken {
   snapshotID: string;
   names: string[];
   shoal: { source: string };
 }
 
-/** What the tree needs of a sandbox. */
+/** A sandbox and its template, which may be a snapshot. */
 export interface Origin {
   id: string;
   template: string;
@@ -19,14 +19,14 @@ export interface Branch<T> {
   sandboxes: string[];
 }
 
-/** Sandboxes know the name or id of what they were created from, without its tag. */
+/** A sandbox has the name or id of its template or snapshot, without a tag. */
 function isOf(snapshot: Taken, template: string): boolean {
   return [snapshot.snapshotID, ...snapshot.names].some((name) => name.replace(/:[^:/]*$/, "") === template);
 }
 
 /**
- * Snapshots in the order of their origin: below each those that were taken of sandboxes which were created from it. What a sandbox
- * that is gone was created from is not known, so its snapshots are at the top.
+ * Snapshots as a tree: the children of a snapshot were taken of sandboxes that were created from it. The origin of a sandbox that is
+ * gone is unknown, so its snapshots are at the top.
  */
 export function branches<T extends Taken>(snapshots: T[], sandboxes: Iterable<Origin>): Branch<T>[] {
   const origins = [...sandboxes];
@@ -44,6 +44,6 @@ export function branches<T extends Taken>(snapshots: T[], sandboxes: Iterable<Or
     return [{ snapshot, depth, sandboxes: own }, ...children.flatMap((child) => below(child, depth + 1))];
   };
   const tops = snapshots.filter((snapshot) => !parents.get(snapshot));
-  // A name can be taken again from what it was used for: whatever a cycle leaves is at the top.
+  // Names can form a cycle: its first snapshot is at the top.
   return [...tops, ...snapshots].flatMap((snapshot) => below(snapshot, 0));
 }

@@ -1,7 +1,9 @@
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { body, client, said, type Schemas } from "../api";
 import { at, duration } from "../format";
+import { LogLines } from "../parts/log";
+import { Table } from "../parts/table";
 
 type Build = Schemas["TemplateBuild"];
 
@@ -18,43 +20,33 @@ export function Builds({ template, builds, onEnded }: { template: string; builds
   if (!builds.length) return <p class="dim">It was made from an image, without a build.</p>;
   return (
     <>
-      <div class="wide" tabIndex={0} role="region" aria-label="Builds">
-        <table>
-          <thead>
-            <tr>
-              <th>Build</th>
-              <th>State</th>
-              <th>Announced</th>
-              <th class="number">Took</th>
-              <th>
-                <span class="hidden">Actions</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {builds.map((build) => (
-              <tr key={build.buildID}>
-                <td>{build.buildID}</td>
-                <td>
-                  <Progress of={build.status} />
-                </td>
-                <td>{at(build.createdAt)}</td>
-                <td class="number">
-                  {build.finishedAt ? duration((Date.parse(build.finishedAt) - Date.parse(build.createdAt)) / 1000) : "—"}
-                </td>
-                <td>
-                  <button aria-pressed={opened.value === build.buildID} onClick={() => (opened.value = build.buildID)}>
-                    Log
-                  </button>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Builds"
+        rows={builds}
+        id={(build) => build.buildID}
+        columns={[
+          { title: "Build", cell: (build) => build.buildID },
+          { title: "State", cell: (build) => <Progress of={build.status} /> },
+          { title: "Announced", cell: (build) => at(build.createdAt) },
+          { title: "Took", number: true, cell: took },
+          {
+            title: "Actions",
+            quiet: true,
+            cell: ({ buildID }) => (
+              <button aria-pressed={opened.value === buildID} onClick={() => (opened.value = buildID)}>
+                Log
+              </button>
+            ),
+          },
+        ]}
+      />
       {opened.value && <Log key={opened.value} template={template} build={opened.value} onEnded={onEnded} />}
     </>
   );
+}
+
+function took({ createdAt, finishedAt }: Build): string {
+  return finishedAt ? duration((Date.parse(finishedAt) - Date.parse(createdAt)) / 1000) : "—";
 }
 
 type Entry = Schemas["BuildLogEntry"];
@@ -74,7 +66,6 @@ function Log({ template, build, onEnded }: LogProps) {
   const entries = useSignal<Entry[]>([]);
   const progress = useSignal("");
   const problem = useSignal("");
-  const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     let timer = 0;
     let current = true;
@@ -105,9 +96,6 @@ function Log({ template, build, onEnded }: LogProps) {
       clearTimeout(timer);
     };
   }, [template, build]);
-  useEffect(() => {
-    if (box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [entries.value]);
   return (
     <section>
       <div class="bar">
@@ -121,16 +109,12 @@ function Log({ template, build, onEnded }: LogProps) {
       )}
       {progress.value && !entries.value.length && <p class="dim">The build has logged nothing yet.</p>}
       {entries.value.length > 0 && (
-        <div class="log" ref={box} tabIndex={0} role="log" aria-label="Log of the build">
-          {entries.value.map((entry) => (
-            <div class={entry.level}>
-              <time dateTime={entry.timestamp} title={at(entry.timestamp)}>
-                {entry.timestamp.slice(11, 23)}
-              </time>{" "}
-              {entry.step && <span class="label">{entry.step}</span>} {entry.message}
-            </div>
-          ))}
-        </div>
+        <LogLines
+          label="Log of the build"
+          lines={entries.value}
+          follow
+          mark={({ step }) => step && <span class="label">{step}</span>}
+        />
       )}
     </section>
   );

@@ -88,7 +88,7 @@ interface Checked {
   warnings: Schemas["CatalogueWarning"][];
 }
 
-/** What the server says of a text once it has not changed for a moment. */
+/** The server's check of a text, once it has not changed for a moment. */
 function useChecked(text: string, version: number): Checked {
   const checked = useSignal<Checked>({ asking: true, problem: "", warnings: [] });
   useEffect(() => {

@@ -24,7 +24,7 @@ test("values have their types", () => {
   expect(fieldOf({ startCmd: ["a", "b"] }, field("Start command"))).toBeUndefined();
 });
 
-test("what is no list of entries is refused", () => {
+test("other JSON than a list of entries is refused", () => {
   expect(entriesOf(textOf([{ name: "a" }]))).toEqual([{ name: "a" }]);
   for (const text of ["", "{}", "[1]", "[null]"]) expect(() => entriesOf(text)).toThrow();
 });

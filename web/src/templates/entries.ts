@@ -11,7 +11,7 @@ export interface FormField {
   required?: boolean;
 }
 
-/** The fields that the form has: what most entries say. The JSON has all. */
+/** The fields of the form. The JSON has all others too. */
 export const FIELDS: readonly FormField[] = [
   { path: ["name"], label: "Name", kind: "text", required: true },
   { path: ["description"], label: "Description", kind: "text", required: true },
@@ -52,7 +52,7 @@ function inner(entry: Entry, path: readonly string[]): unknown {
   return path.reduce<unknown>((value, name) => (typeof value === "object" && value !== null ? (value as Entry)[name] : undefined), entry);
 }
 
-/** What a field of an entry has, as text; none if the form cannot show it. */
+/** The value of a field as text; none if the form cannot show it. */
 export function fieldOf(entry: Entry, { path }: FormField): string | undefined {
   const value = inner(entry, path);
   if (value === undefined || value === null) return "";
@@ -61,7 +61,7 @@ export function fieldOf(entry: Entry, { path }: FormField): string | undefined {
 
 function valueOf(field: FormField, text: string): unknown {
   if (text === "") return undefined;
-  // What is no number is left for the server to name.
+  // The server reports text that is not a number.
   if (field.kind === "number") return Number.isFinite(Number(text)) ? Number(text) : text;
   if (text === "true" || text === "false") return field.kind === "choice" ? text === "true" : text;
   return text;
@@ -77,7 +77,7 @@ function put(entry: Entry, path: readonly string[], value: unknown): Entry {
   return name in entry ? { ...entry, [name]: next } : { ...others, [name]: next };
 }
 
-/** An entry with another text in a field. An empty text removes it, and what it was alone in. */
+/** An entry with another text in a field. An empty text removes the field, and an object that has no other field. */
 export function withField(entry: Entry, field: FormField, text: string): Entry {
   return put(entry, field.path, valueOf(field, text));
 }

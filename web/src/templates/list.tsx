@@ -1,13 +1,14 @@
 import { useSignal } from "@preact/signals";
-import { client, data } from "../api";
-import { Catalogue } from "./catalogue";
-import { BuildDialog } from "./dockerfile";
+import { client, data, type Schemas } from "../api";
 import { ago, bytes } from "../format";
 import { now } from "../parts/clock";
 import { Loaded, useLoaded } from "../parts/loaded";
-import { Progress } from "./builds";
+import { Table } from "../parts/table";
 import { to } from "../route";
 import { CreateDialog } from "../sandboxes/create";
+import { Progress } from "./builds";
+import { Catalogue } from "./catalogue";
+import { BuildDialog } from "./dockerfile";
 import { Pools } from "./pools";
 import { Resolve } from "./resolve";
 
@@ -27,49 +28,25 @@ export function TemplateList() {
       </div>
       <Loaded from={templates} empty="There is no template: build one.">
         {(all) => (
-          <div class="wide" tabIndex={0} role="region" aria-label="Templates">
-            <table>
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>State</th>
-                  <th>Tags</th>
-                  <th class="number">CPU</th>
-                  <th class="number">Memory</th>
-                  <th class="number">Disk</th>
-                  <th>Updated</th>
-                  <th>
-                    <span class="hidden">Action</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {all.map((one) => (
-                  <tr key={one.templateID}>
-                    <td>
-                      <a href={to("templates", one.templateID)}>
-                        <strong>{one.names[0] ?? one.templateID}</strong>
-                      </a>
-                      {one.public && <span class="label">public</span>}
-                      {one.stock && <span class="label">of the installation</span>}
-                      <div class="dim">{one.failure ?? one.description}</div>
-                    </td>
-                    <td>
-                      <Progress of={one.state} />
-                    </td>
-                    <td>{(one.tags ?? []).join(", ")}</td>
-                    <td class="number">{one.cpuMilli / 1000}</td>
-                    <td class="number">{bytes(one.memoryMB * 2 ** 20)}</td>
-                    <td class="number">{bytes(one.diskSizeMB * 2 ** 20)}</td>
-                    <td>{ago(one.updatedAt, now.value)} ago</td>
-                    <td>
-                      <button onClick={() => (create.value = one.names[0] ?? one.templateID)}>Create sandbox</button>
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="Templates"
+            rows={all}
+            id={(one) => one.templateID}
+            columns={[
+              { title: "Name", cell: (one) => <Name of={one} /> },
+              { title: "State", cell: (one) => <Progress of={one.state} /> },
+              { title: "Tags", cell: (one) => one.tags.join(", ") },
+              { title: "CPU", number: true, cell: (one) => one.cpuMilli / 1000 },
+              { title: "Memory", number: true, cell: (one) => bytes(one.memoryMB * 2 ** 20) },
+              { title: "Disk", number: true, cell: (one) => bytes(one.diskSizeMB * 2 ** 20) },
+              { title: "Updated", cell: (one) => `${ago(one.updatedAt, now.value)} ago` },
+              {
+                title: "Action",
+                quiet: true,
+                cell: (one) => <button onClick={() => (create.value = one.names[0] ?? one.templateID)}>Create sandbox</button>,
+              },
+            ]}
+          />
         )}
       </Loaded>
       <Resolve />
@@ -77,6 +54,19 @@ export function TemplateList() {
       <Catalogue />
       {building.value && <BuildDialog onClose={() => (building.value = false)} />}
       {create.value && <CreateDialog template={create.value} onClose={() => (create.value = "")} />}
+    </>
+  );
+}
+
+function Name({ of }: { of: Schemas["Template"] }) {
+  return (
+    <>
+      <a href={to("templates", of.templateID)}>
+        <strong>{of.names[0] ?? of.templateID}</strong>
+      </a>
+      {of.public && <span class="label">public</span>}
+      {of.stock && <span class="label">of the installation</span>}
+      <div class="dim">{of.failure ?? of.description}</div>
     </>
   );
 }

@@ -1,5 +1,6 @@
 import { client, data } from "../api";
 import { Loaded, useLoaded } from "../parts/loaded";
+import { Table } from "../parts/table";
 
 export function Pools() {
   const pools = useLoaded(async () => (await data(client.GET("/api/v1/pool"))) as unknown as PoolRow[]);
@@ -11,34 +12,20 @@ export function Pools() {
       </div>
       <Loaded from={pools} empty="No entry of the catalogue has a pool.">
         {(all) => (
-          <div class="wide" tabIndex={0} role="region" aria-label="Pools">
-            <table>
-              <thead>
-                <tr>
-                  <th>Template</th>
-                  <th class="number">Ready</th>
-                  <th class="number">Starting</th>
-                  <th class="number">Size</th>
-                  <th class="number">Claims</th>
-                  <th class="number">Hit rate</th>
-                  <th>Last error</th>
-                </tr>
-              </thead>
-              <tbody>
-                {all.map((pool) => (
-                  <tr key={pool.template}>
-                    <td>{pool.template}</td>
-                    <td class="number">{pool.ready}</td>
-                    <td class="number">{pool.starting}</td>
-                    <td class="number">{pool.size}</td>
-                    <td class="number">{pool.claimed}</td>
-                    <td class="number">{hitRate(pool)}</td>
-                    <td>{pool.lastError?.message}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="Pools"
+            rows={all}
+            id={(pool) => pool.template}
+            columns={[
+              { title: "Template", cell: (pool) => pool.template },
+              { title: "Ready", number: true, cell: (pool) => pool.ready },
+              { title: "Starting", number: true, cell: (pool) => pool.starting },
+              { title: "Size", number: true, cell: (pool) => pool.size },
+              { title: "Claims", number: true, cell: (pool) => pool.claimed },
+              { title: "Hit rate", number: true, cell: hitRate },
+              { title: "Last error", cell: (pool) => pool.lastError?.message },
+            ]}
+          />
         )}
       </Loaded>
     </section>

@@ -2,13 +2,13 @@ import { useSignal } from "@preact/signals";
 import { client, data } from "../api";
 import { Loaded, useLoaded } from "../parts/loaded";
 
-/** What a name or image resolves to, with the origin of each value. */
+/** The resolution of a name or image, with the origin of each value. */
 export function Resolve() {
   const typed = useSignal("");
   const asked = useSignal("");
   return (
     <section>
-      <h2>What a name means</h2>
+      <h2>Name resolution</h2>
       <form
         class="bar"
         onSubmit={(event) => {
