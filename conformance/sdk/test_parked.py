@@ -54,7 +54,7 @@ class Parking:
 
 @pytest.fixture(scope="module")
 def parking(another) -> Parking:
-    # A storm is larger than what a team may have by default.
+    # A storm exceeds the default limits of a team.
     room = [f"disk.size={4 + MANY // 10}GiB", f"limits.memory_per_team={64 + MANY}GiB"]
     return Parking(another("parked", [*room, "runtime.allowed=any", *PARKING]))
 

@@ -49,7 +49,7 @@ pub struct NodeArgs {
     /// How many pods are saved at once.
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
     pub parallel: u8,
-    /// What is logged: error, warn, info, debug or trace, for each module if need be.
+    /// Log level: error, warn, info, debug or trace, or a filter by module.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
 }

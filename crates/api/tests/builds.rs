@@ -485,7 +485,7 @@ async fn a_dockerfile_is_built_and_its_mistakes_are_named_by_line() {
     let unnamed = json!({"name": "", "dockerfile": "FROM debian\n"});
     let (status, _) = fixture.call(&fixture.me, "POST", BUILDS, unnamed).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    // Nothing of what was refused is announced.
+    // No refused build is announced.
     let (_, templates) = fixture
         .call(&fixture.me, "GET", "/api/v1/templates", Value::Null)
         .await;

@@ -166,7 +166,7 @@ async fn a_dry_run_says_what_an_edit_would_do_and_changes_nothing() {
         .await;
     assert_eq!(status, 409, "the edit is based on another version");
     assert_eq!(fixture.post(&fixture.user, &dry, body.clone()).await.0, 403);
-    // Whoever mistypes it does not replace the catalogue.
+    // A mistyped parameter must not replace the catalogue.
     let mistyped = format!("{TEMPLATES}?dryrun=true");
     assert_eq!(fixture.post(&fixture.admin, &mistyped, body).await.0, 400);
 }

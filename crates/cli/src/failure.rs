@@ -17,14 +17,14 @@ Exit codes:
     0  done
     1  failed for another reason
    64  the command line is wrong
-   66  what was named is not there: sandbox, template, image, key or file
+   66  not found: sandbox, template, image, key or file
    69  the server cannot be reached, or the connection broke
    70  the server failed
    75  not now: a limit is reached, or it is in use; try again later
    77  refused: no key, a wrong one, or one without the right
   130  interrupted
 
-`shoal sandbox exec` and `shell` exit with what the command exited with: 127 when it cannot be
+`shoal sandbox exec` and `shell` exit with the command's exit code: 127 when it cannot be
 started, and 128 and the signal's number when a signal ended it.";
 
 /// The kinds of failure, by exit code.

@@ -19,7 +19,7 @@ const EVERY_MIN: Duration = Duration::from_millis(500);
 /// How a table is shown.
 #[derive(Debug, Args)]
 pub(crate) struct LiveArgs {
-    /// Print the table once; so it is too where nobody looks.
+    /// Print the table once. The default if the output is not a terminal.
     #[arg(long)]
     once: bool,
     /// How often it is printed anew.

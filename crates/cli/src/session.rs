@@ -60,7 +60,7 @@ enum Subcommands {
     File(file::FileArgs),
     /// Show how the files of a session and of its machine stand.
     Sync(IdArgs),
-    /// Secrets: variables of the windows, whose values nobody is told.
+    /// Secrets: variables of the windows. Their values cannot be read back.
     Secret(secret::SecretArgs),
     /// Memories: notes that are kept outside of the machine.
     Memory(memory::MemoryArgs),

@@ -1,4 +1,4 @@
-//! The pages of the documentation that say what the program says: its commands and settings.
+//! The generated pages of the documentation: commands and settings.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn commands() -> String {
     page
 }
 
-/// Values of the environment of whoever writes the page are not part of it.
+/// Values of the environment are not part of the page.
 fn hide_values(command: Command) -> Command {
     command
         .mut_args(|argument| argument.hide_env_values(true))
@@ -59,7 +59,7 @@ fn settings() -> String {
 }
 
 #[test]
-fn the_pages_are_what_the_program_says() {
+fn the_pages_match_the_program() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     for (name, page) in [("commands.md", commands()), ("settings.md", settings())] {
         let file = docs.join(name);

@@ -49,7 +49,7 @@ pub(crate) struct RouterArgs {
     /// cluster, and read and change its files.
     #[arg(long)]
     allow_unauthenticated: bool,
-    /// What is logged: error, warn, info, debug or trace, for each module if need be.
+    /// Log level: error, warn, info, debug or trace, or a filter by module.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
 }

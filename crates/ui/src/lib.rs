@@ -21,8 +21,8 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What a page of the documentation may do. Its text is the repository's alone; its highlighted code has colours in
-/// `style` attributes, and its icons are in its style sheet.
+/// The policy of pages of the documentation. Their text is the repository's alone. Highlighted code has colours in
+/// `style` attributes, and icons are in the style sheet.
 const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     style-src-attr 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'";
@@ -101,7 +101,7 @@ fn file(name: &str, headers: &HeaderMap) -> Response<Bytes> {
 }
 
 fn missing(name: &str) -> Response<Bytes> {
-    if name.ends_with("index.html") && files::read("index.html").is_none() {
+    if matches!(name, "index.html" | "docs/index.html") && files::read("index.html").is_none() {
         let page = Bytes::from_static(NOT_BUILT.as_bytes());
         return guarded(StatusCode::OK, "text/html; charset=utf-8", "no-store", page);
     }

@@ -25,7 +25,7 @@ pub(crate) struct TimeoutArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-All rules are replaced: what is not said is cleared. Private addresses stay blocked unless the
+All rules are replaced: absent ones are cleared. Private addresses stay blocked unless the
 server's settings open them.
 
 Examples:

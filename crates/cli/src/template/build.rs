@@ -47,7 +47,7 @@ A Dockerfile is built as Docker builds it, in a sandbox of the server. What diff
   - ENTRYPOINT and CMD become the start command, which runs in every sandbox from its first
     moment; --start-cmd wins, and --start-cmd '' means none
   - RUN is run by bash; SHELL names another
-  - EXPOSE, LABEL, VOLUME, STOPSIGNAL, HEALTHCHECK and cache mounts are told of and passed over
+  - EXPOSE, LABEL, VOLUME, STOPSIGNAL, HEALTHCHECK and cache mounts are skipped with a warning
   - ONBUILD, secret mounts, ADD of URLs and of archives, and other processors are refused
 Files that .dockerignore names (or <Dockerfile>.dockerignore) are left out.
 

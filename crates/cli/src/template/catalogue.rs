@@ -22,7 +22,7 @@ pub(super) const ID: &str = "catalogue";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The file holds a list of entries in JSON, all that there are to be:
+The file holds the whole list of entries, in JSON:
   [{\"name\": \"python\", \"image\": \"python:3.13-slim\", \"description\": \"Python\"}]
 
 It takes the place of the catalogue in force, as a whole or not at all.")]

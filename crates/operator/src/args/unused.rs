@@ -37,7 +37,7 @@ pub struct UnusedArgs {
     /// All requests share connections.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     separate_watch_connection: Option<String>,
-    /// Caches keep what the controllers read.
+    /// Caches hold all objects that the controllers read.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     cache_label_selectors: Option<String>,
     /// Such annotations are not written.

@@ -170,7 +170,7 @@ pub struct DockerfileBuild {
     pub names: Vec<String>,
     /// Tags of the build.
     pub tags: Vec<String>,
-    /// Instructions that are passed over, and probable mistakes, each with its line.
+    /// Skipped instructions and probable mistakes, each with its line.
     pub warnings: Vec<String>,
 }
 

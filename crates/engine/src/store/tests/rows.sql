@@ -1,4 +1,4 @@
--- What a server of tables of version 10 had written after a client had used every feature: a table's rows by columns.
+-- The rows of a server with tables of version 10, after a client had used every feature.
 INSERT INTO teams (slug, id, limits) VALUES ('default', 'da5a3b11-f50c-49b1-93ea-35a8ac4dd3a8', NULL);
 INSERT INTO teams (slug, id, limits) VALUES ('other', 'f7c3dbb9-7cb4-41b3-9ed9-ba807e1e7617', '{"sandboxes":3}');
 INSERT INTO keys (id, hash, team, document) VALUES ('ec1c67f1-1044-4972-a9fd-511cfebf6c9b', '76690c960454e05bdb76d4f41684b31b447ee734cfe15d5866cb98000276e908', 'da5a3b11-f50c-49b1-93ea-35a8ac4dd3a8', '{"id":"ec1c67f1-1044-4972-a9fd-511cfebf6c9b","team":"da5a3b11-f50c-49b1-93ea-35a8ac4dd3a8","slug":"default","admin":true,"name":"first key","mask":{"prefix":"e2b_","valueLength":40,"maskedValuePrefix":"f5","maskedValueSuffix":"ea90"},"hash":"76690c960454e05bdb76d4f41684b31b447ee734cfe15d5866cb98000276e908","created_at":1795674577428}');

@@ -1,7 +1,7 @@
 //! Data directories of earlier versions are read, whole.
 //!
-//! `rows.sql` has what a server wrote: documents of today must be readable by every later program. Keep its rows as they are when a
-//! document changes, and add rows of the new form.
+//! `rows.sql` has rows of a real server. Every later program must read them: when a document changes, keep these rows and add rows of
+//! the new form.
 
 use std::path::Path;
 
