@@ -24,7 +24,7 @@ export async function followEvents(path: string, { signal, hear, lost }: Followi
       const response = await raw(path, { signal, headers: { Accept: "text/event-stream" } });
       pause = AGAIN_LEAST;
       for await (const events of streamEvents(response)) await hear(events);
-      lost();
+      if (!signal.aborted) lost();
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof ApiError && [404, 405, 501].includes(error.status)) throw error;
