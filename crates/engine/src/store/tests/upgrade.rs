@@ -5,12 +5,11 @@
 
 use std::path::Path;
 
+use shoal_core::sandbox::SandboxRecord;
 use shoal_core::store::{
     BuildStore, CatalogueStore, PoolStore, PrivateImageStore, SessionFileStore, SessionMemoryStore,
     SessionSecretStore, SessionStore, SnapshotStore, TemplateStore,
 };
-
-use shoal_core::sandbox::SandboxRecord;
 
 use super::*;
 use crate::store::migrations::{STEPS, VERSION};
