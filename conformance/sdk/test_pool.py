@@ -243,6 +243,37 @@ def test_a_member_that_waits_is_found_by_the_next_server_and_ends_like_another(s
     wait_until(lambda: {group.name for group in server.groups()} == {waiting[0]}, 60, "the end of the other")
 
 
+def test_all_but_the_hot_members_wait_on_the_disk_and_wake_when_they_are_claimed(server):
+    name = "warm-runsc"
+    put(server, entry(server, "runsc", 3, hot=1), entry(server, "runc", 1, hot=0))
+    full(server, name, 3)
+    wait_until(lambda: pool(server, name)["parked"] == 2, 240, "two members are parked")
+    shown = server._admin("GET", f"/api/v1/pool/sandbox/{name}")
+    assert [one["status"] for one in shown] == ["ready", "parked", "parked"]
+    waiting = [one["name"] for one in shown]
+    in_memory = lambda: {group.name for group in server.groups()} & set(waiting)  # noqa: E731
+    wait_until(lambda: in_memory() == {waiting[0]}, 60, "a parked member has no process")
+    server.crash()
+    server.start()
+    full(server, name, 3)
+    assert [one["name"] for one in server._admin("GET", f"/api/v1/pool/sandbox/{name}")] == waiting
+    ask = {"templateID": name, "timeout": 120, "secure": True, "metadata": {"own": "1"}, "envVars": {"OWN": "2"}}
+    with ThreadPoolExecutor(3) as clients:
+        answers = list(clients.map(lambda _: post(server, ask), range(3)))
+    assert {(status, answer["shoal"]["origin"]) for status, answer in answers} == {(201, "pooled")}, answers
+    assert {answer["sandboxID"] for _, answer in answers} & set(waiting[1:]), "at least one was parked"
+    for _, answer in answers:
+        sandbox = Sandbox.connect(answer["sandboxID"], **server.options())
+        assert limits(server, sandbox.sandbox_id, "runsc") == AFTER
+        said = sandbox.commands.run("echo $OWN $E2B_SANDBOX_ID; ls /tmp/started; date +%s")
+        own, started, now = said.stdout.split("\n")[:3]
+        assert (own, started) == (f"2 {sandbox.sandbox_id}", "/tmp/started")
+        assert abs(int(now) - time.time()) < 5, "its clock goes on"
+        assert sandbox.commands.run(FETCH).stdout.strip() == "200", "the server that was warmed up answers"
+        assert sandbox.commands.run("python3 -c 'print(len(bytearray(250 << 20)))'").stdout == f"{250 << 20}\n"
+    assert pool(server, "warm-runc")["parked"] == 0, "what cannot be saved stays in memory"
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_an_empty_pool_means_a_cold_create_and_says_so(server, runtime):
     put(server, entry(server, runtime, 0))

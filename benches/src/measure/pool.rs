@@ -28,6 +28,8 @@ const EACH: f64 = 48.0;
 const SPARE: f64 = 2048.0;
 /// Pool size for the refill.
 const REFILL: usize = 20;
+/// Pool size for claims of parked members.
+const PARKED: usize = 8;
 /// Longer than ready members run before they are frozen.
 const SETTLED: Duration = Duration::from_secs(15);
 /// How long idle members are observed.
@@ -38,7 +40,7 @@ const FILL_TIMEOUT: Duration = Duration::from_secs(300);
 /// The note about this group in BENCHMARKS.md.
 pub(crate) const NOTE: &str = "**pools**: a catalogue entry with the image of `base`. Its \
 members have less memory and processor time than claimed sandboxes, so a claim raises both; there \
-is no `warmupCmd` and no `startupCmd`. A claim: from the request to its 201, with a full pool and \
+is no `warmupCmd` and no `startupCmd`, but for parked members: those start a web server in Python. A claim: from the request to its 201, with a full pool and \
 no other request. Compared with a create of `base`. Claims per second: all members, while the \
 pool refills. Refill: from the end of all members until as many new ones are ready. Compared with \
 as many creates, one after another.";
@@ -71,8 +73,32 @@ async fn pools(server: &Server, api: &Api, report: &mut Report) -> anyhow::Resul
         row.beside("create", colds.clone())
             .promised(Promise::AtMost(5.0)),
     );
+    parked(api, &colds, report).await?;
     refill(server, api, &colds, report).await?;
     burst(api, report).await
+}
+
+/// Claims parked members, which wake. Members that take their place are in memory, and are claimed first.
+async fn parked(api: &Api, colds: &Samples, report: &mut Report) -> anyhow::Result<()> {
+    let more = json!({"hot": 0, "warmupCmd": "python3,-m http.server 8888", "probePort": 8888});
+    fill_with(api, PARKED, more).await?;
+    until(api, "parked", |pool| pool["parked"] == json!(PARKED)).await?;
+    let mut parked: HashSet<String> = members(api, NAME).await?.into_iter().collect();
+    let mut claims = Samples::default();
+    while !parked.is_empty() {
+        let claimed = claim(api, NAME).await?;
+        if parked.remove(claimed.id.as_str()) {
+            claims.push(claimed.took);
+        }
+        api.kill(&claimed).await?;
+    }
+    let row = Row::new(
+        "claim of a parked member with a web server (runsc)",
+        Unit::Millis,
+        claims,
+    );
+    report.add(row.beside("create without one", colds.clone()));
+    put(api, json!([])).await
 }
 
 async fn refill(
@@ -203,29 +229,42 @@ pub(super) async fn put(api: &Api, entries: Value) -> anyhow::Result<()> {
 
 /// Configures a pool of this size and waits until it is full.
 async fn fill(api: &Api, size: usize) -> anyhow::Result<()> {
+    fill_with(api, size, json!({})).await
+}
+
+/// As [`fill`], with `more` fields of the pool.
+async fn fill_with(api: &Api, size: usize, more: Value) -> anyhow::Result<()> {
     let (base, _) = api
         .call(Method::GET, "/api/v1/templates/base", Value::Null)
         .await?;
     let image = base["data"]["image"].as_str().context("no image")?;
-    let entry = json!({
+    let mut entry = json!({
         "name": NAME, "image": image, "description": "a benchmark pool",
         "runtime": "runsc",
         "resources": {"cpuLimit": "2", "memoryLimit": "1Gi"},
         "pool": {"size": size, "resources": {"cpuLimit": "200m", "memoryLimit": "128Mi"}},
     });
+    if let (Some(pool), Value::Object(more)) = (entry["pool"].as_object_mut(), more) {
+        pool.extend(more);
+    }
     put(api, json!([entry])).await?;
     full(api, size).await
 }
 
 pub(super) async fn full(api: &Api, size: usize) -> anyhow::Result<()> {
+    let is_full = |pool: &Value| pool["ready"] == json!(size) && pool["starting"] == json!(0);
+    until(api, "full", is_full).await
+}
+
+async fn until(api: &Api, what: &str, there: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
     let end = Instant::now() + FILL_TIMEOUT;
     loop {
         let (pools, _) = api.call(Method::GET, "/api/v1/pool", Value::Null).await?;
         let pool = &pools["data"][0];
-        if pool["ready"] == json!(size) && pool["starting"] == json!(0) {
+        if there(pool) {
             return Ok(());
         }
-        anyhow::ensure!(Instant::now() < end, "the pool is not full: {pool}");
+        anyhow::ensure!(Instant::now() < end, "the pool is not {what}: {pool}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -35,6 +35,7 @@ impl Pools {
             template: EntryName::try_from(name_of(set).to_owned()).ok()?,
             size: usize::try_from(set.spec.replicas).unwrap_or_default(),
             ready: 0,
+            parked: 0,
             starting: 0,
             claimed: 0,
             misses: 0,
@@ -82,6 +83,7 @@ fn member(sandbox: &Sandbox) -> MemberView {
         id: sandbox_id(sandbox),
         since: at(created.map_or(0, |time| time.0.as_millisecond())),
         ready: ready.map(|ready| at(ready.last_transition_time.0.as_millisecond())),
+        parked: false,
     }
 }
 

@@ -4,6 +4,8 @@
 //! ([`crate::catalogue::Pool`]). A claim takes the oldest ready member (Agent-Sandbox, Pools);
 //! that is an ordering and needs no rule here.
 
+mod parking;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,8 @@ use crate::auth::Token;
 use crate::catalogue::{EntryName, Pool};
 use crate::clock::Timestamp;
 use crate::id::SnapshotId;
+
+pub use self::parking::{MemberPlace, ParkingPlan, ReadyMember, SETTLED, plan_parking};
 
 /// How many members of a pool start, or are replaced, at the same time.
 pub const TOGETHER: usize = 4;
@@ -74,6 +78,8 @@ pub struct PoolBounds {
     pub max: usize,
     /// After this time without a request the pool has `size` members again.
     pub scale_down_after: Duration,
+    /// How many ready members stay in memory. The others are parked.
+    pub hot: usize,
 }
 
 impl From<&Pool> for PoolBounds {
@@ -88,6 +94,7 @@ impl From<&Pool> for PoolBounds {
                 .scale_down_after
                 .as_ref()
                 .map_or(SCALE_DOWN_AFTER, crate::catalogue::Span::time),
+            hot: pool.hot.map_or(usize::MAX, count),
         }
     }
 }

@@ -9,6 +9,7 @@ mod claim;
 mod fill;
 mod make;
 mod members;
+mod parking;
 mod recover;
 mod view;
 mod warm_snapshot;

@@ -19,6 +19,7 @@ export function Pools() {
             columns={[
               { title: "Template", cell: (pool) => pool.template },
               { title: "Ready", number: true, cell: (pool) => pool.ready },
+              { title: "Parked", number: true, cell: (pool) => pool.parked },
               { title: "Starting", number: true, cell: (pool) => pool.starting },
               { title: "Size", number: true, cell: (pool) => pool.size },
               { title: "Claims", number: true, cell: (pool) => pool.claimed },
@@ -36,6 +37,7 @@ interface PoolRow {
   template: string;
   size: number;
   ready: number;
+  parked: number;
   starting: number;
   claimed: number;
   misses: number;

@@ -1,6 +1,7 @@
 //! Pools of the catalogue: listing them, and replacing members.
 
 use axum::extract::{Path, State};
+use shoal_core::ports::pools::MemberView;
 use shoal_protocol::native::{Pool, PoolError, PoolMember, RemovedMembers};
 
 use super::admin::Admin;
@@ -14,6 +15,7 @@ pub(super) async fn list(State(backend): State<Backend>, _: Admin) -> Answer<Vec
         template: pool.template.to_string(),
         size: pool.size,
         ready: pool.ready,
+        parked: pool.parked,
         starting: pool.starting,
         claimed: pool.claimed,
         misses: pool.misses,
@@ -37,15 +39,19 @@ pub(super) async fn members(
     })?;
     let shown = members.into_iter().map(|member| PoolMember {
         name: member.id.to_string(),
-        status: if member.ready.is_some() {
-            "ready".to_owned()
-        } else {
-            "starting".to_owned()
-        },
+        status: status(&member).to_owned(),
         created_at: member.since.to_string(),
         ready_at: member.ready.map(|since| since.to_string()),
     });
     Ok(Answer::ok(shown.collect()))
+}
+
+fn status(member: &MemberView) -> &'static str {
+    match (member.ready, member.parked) {
+        (None, _) => "starting",
+        (Some(_), true) => "parked",
+        (Some(_), false) => "ready",
+    }
 }
 
 /// `DELETE /pool/{name}`: removes a member, or every member of a template's pool. New ones replace

@@ -178,7 +178,12 @@ fn resources(field: &str, said: &EntryResources, found: &mut Found) {
 
 fn sizes(pool: &Pool, found: &mut Found) {
     let mut say = |field: &str, message: String| found.push((format!("pool.{field}"), message));
-    for (field, value) in [("size", Some(pool.size)), ("max", pool.max)] {
+    let counts = [
+        ("size", Some(pool.size)),
+        ("max", pool.max),
+        ("hot", pool.hot),
+    ];
+    for (field, value) in counts {
         if value.is_some_and(|value| value > SIZE_MAX) {
             say(field, format!("must be at most {SIZE_MAX}"));
         }

@@ -59,6 +59,7 @@ impl Catalogue {
                 ("pool.max", pool.max.is_some()),
                 ("pool.scaleDownAfter", pool.scale_down_after.is_some()),
                 ("pool.keepRunning", pool.keep_running.is_some()),
+                ("pool.hot", pool.hot.is_some()),
             ];
             for (field, _) in unread.into_iter().filter(|(_, said)| *said) {
                 say(field, "means nothing in a cluster: let an autoscaler write the size of the SandboxSet");

@@ -43,6 +43,9 @@ pub struct Pool {
     /// Whether the processes of waiting sandboxes keep running; by default they are frozen (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_running: Option<bool>,
+    /// How many waiting sandboxes stay in memory; the others are parked. By default all stay (ours).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot: Option<u32>,
 }
 
 impl Entry {
@@ -75,6 +78,7 @@ impl Entry {
                 min_ready: None,
                 max: None,
                 scale_down_after: None,
+                hot: None,
                 ..pool.clone()
             };
         }

@@ -154,7 +154,7 @@ fn our_own_fields_are_parsed() {
         "metadata": {"k": "v"}, "runtime": "runc", "persistentContents": ["filesystem"],
         "env": {"A": "1"}, "user": "app", "workdir": "/app", "startCmd": "serve", "readyCmd": "curl x",
         "network": {"allowInternetAccess": false, "allowOut": ["1.1.1.1"], "allowPublicTraffic": false},
-        "pool": {"size": 2, "minReady": 1, "max": 8, "scaleDownAfter": "5m", "keepRunning": true}
+        "pool": {"size": 2, "minReady": 1, "max": 8, "scaleDownAfter": "5m", "keepRunning": true, "hot": 1}
     }, {
         "name": "seconds", "image": "i:1", "description": "d", "pool": {"size": 1, "scaleDownAfter": 90}
     }]))
@@ -168,7 +168,8 @@ fn our_own_fields_are_parsed() {
         let pool = catalogue.entry(name).unwrap().pool.clone().unwrap();
         pool.scale_down_after.unwrap().time()
     };
-    assert_eq!(entry.pool.as_ref().unwrap().keep_running, Some(true));
+    let pool = entry.pool.as_ref().unwrap();
+    assert_eq!((pool.keep_running, pool.hot), (Some(true), Some(1)));
     assert_eq!(after("ours"), Duration::from_secs(300));
     assert_eq!(after("seconds"), Duration::from_secs(90));
 }

@@ -12,6 +12,7 @@ fn bounds(size: usize, min_ready: usize, max: usize) -> PoolBounds {
         min_ready,
         max,
         scale_down_after: Duration::from_secs(60),
+        hot: usize::MAX,
     }
 }
 

@@ -23,6 +23,8 @@ pub struct PoolView {
     pub size: usize,
     /// Members that can be claimed.
     pub ready: usize,
+    /// Those of them that are parked: on the disk instead of in memory.
+    pub parked: usize,
     /// Members that are being made.
     pub starting: usize,
     /// Claims since the server started.
@@ -42,6 +44,8 @@ pub struct MemberView {
     pub since: Timestamp,
     /// When it became ready to be claimed; none while it is being made.
     pub ready: Option<Timestamp>,
+    /// Whether it is parked: on the disk instead of in memory.
+    pub parked: bool,
 }
 
 /// The warm pools of the catalogue.

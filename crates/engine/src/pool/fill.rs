@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// An entry with a pool.
 pub(super) struct PooledEntry {
     pub(super) entry: Arc<Entry>,
-    bounds: PoolBounds,
+    pub(super) bounds: PoolBounds,
     /// The digest of new members. None while the image is not on the node, or the base is not built.
     pub(super) digest: Option<String>,
 }
@@ -74,6 +74,7 @@ impl Pools {
             if self.parts.work.is_stopping() {
                 return;
             }
+            self.park_and_wake(&pool, plan.make);
             for _ in 0..plan.make {
                 // The rest start after one of these has ended.
                 let starting = MAX_CONCURRENT_STARTS - starts.available_permits();

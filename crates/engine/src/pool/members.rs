@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use shoal_core::catalogue::{Entry, EntryName};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, SnapshotId};
-use shoal_core::pool::{Demand, PlannedMember, PoolBounds, PoolPlan, back_off, plan};
+use shoal_core::pool::{Demand, MemberPlace, PlannedMember, PoolBounds, PoolPlan, back_off, plan};
 use shoal_core::ports::pools::PoolFault;
 use shoal_core::sandbox::SandboxRecord;
 use tokio::sync::Notify;
@@ -67,9 +67,13 @@ pub(super) enum ClaimOutcome {
 #[derive(Debug, Clone)]
 pub(super) struct MemberState {
     /// The digest of its plan; none until the plan is known.
-    digest: Option<String>,
+    pub(super) digest: Option<String>,
     pub(super) since: Timestamp,
     pub(super) ready: Option<Timestamp>,
+    /// Where its memory is, once it is ready.
+    pub(super) place: MemberPlace,
+    /// It could not be parked, and is not tried again before this moment.
+    pub(super) not_before: Option<Timestamp>,
 }
 
 impl Listener for PoolMembers {
@@ -106,6 +110,8 @@ impl PoolMembers {
             digest: None,
             since: now,
             ready: None,
+            place: MemberPlace::Hot,
+            not_before: None,
         };
         let mut pools = self.by_entry.lock();
         let pool = pools.entry(entry.clone()).or_default();
@@ -147,18 +153,22 @@ impl PoolMembers {
         id: SandboxId,
         digest: &str,
         ready: Timestamp,
+        place: MemberPlace,
     ) {
         let member = MemberState {
             digest: Some(digest.to_owned()),
             since: ready,
             ready: Some(ready),
+            place,
+            not_before: None,
         };
         let mut pools = self.by_entry.lock();
         let pool = pools.entry(entry.clone()).or_default();
         pool.members.insert(id, member);
     }
 
-    /// Removes and returns the oldest ready member with this digest (Agent-Sandbox, Pools).
+    /// Removes and returns the oldest ready member with this digest (Agent-Sandbox, Pools); the oldest hot one, if
+    /// there is one.
     pub(super) fn take(&self, entry: &EntryName, digest: &str) -> Option<SandboxId> {
         let mut pools = self.by_entry.lock();
         let pool = pools.get_mut(entry)?;
@@ -166,8 +176,8 @@ impl PoolMembers {
             .members
             .iter()
             .filter(|(_, member)| member.digest.as_deref() == Some(digest))
-            .filter_map(|(id, member)| Some((member.ready?, id)));
-        let (_, oldest) = ready.min()?;
+            .filter_map(|(id, member)| Some((member.place, member.ready?, id)));
+        let (_, _, oldest) = ready.min()?;
         let oldest = oldest.clone();
         pool.members.remove(&oldest);
         Some(oldest)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use shoal_core::catalogue::EntryName;
 use shoal_core::id::SnapshotId;
-use shoal_core::pool::{PoolMember, PoolPhase};
+use shoal_core::pool::{MemberPlace, PoolMember, PoolPhase};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{Input, KillReason};
 use shoal_core::store::StoreError;
@@ -42,9 +42,13 @@ impl Pools {
             (PoolPhase::Ready(since), RecoveryAction::Keep)
                 if digests.get(entry) == Some(digest) =>
             {
+                let place = match record.state.is_parked() {
+                    true => MemberPlace::Parked,
+                    false => MemberPlace::Hot,
+                };
                 self.parts
                     .members
-                    .add_recovered(entry, record.id.clone(), digest, *since);
+                    .add_recovered(entry, record.id.clone(), digest, *since, place);
                 action
             }
             (_, RecoveryAction::End(_)) => action,

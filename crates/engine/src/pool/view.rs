@@ -14,6 +14,10 @@ impl Pool {
     fn ready(&self) -> usize {
         self.members.values().filter(|m| m.ready.is_some()).count()
     }
+
+    fn parked(&self) -> usize {
+        self.members.values().filter(|m| m.is_parked()).count()
+    }
 }
 
 impl PoolMembers {
@@ -53,6 +57,7 @@ impl Pools {
                 template: entry.name.clone(),
                 size: bounds.size,
                 ready: 0,
+                parked: 0,
                 starting: 0,
                 claimed: 0,
                 misses: 0,
@@ -60,7 +65,7 @@ impl Pools {
             };
             if let Some(pool) = pools.get(&entry.name) {
                 view.size = (bounds.size + pool.demand.current(&bounds, now)).min(bounds.max);
-                view.ready = pool.ready();
+                (view.ready, view.parked) = (pool.ready(), pool.parked());
                 view.starting = pool.members.len() - view.ready;
                 (view.claimed, view.misses) = (pool.claims, pool.misses);
                 let faults = pool.start_fault.iter().chain(&pool.claim_fault);
@@ -86,10 +91,12 @@ impl Pools {
                 id: id.clone(),
                 since: member.since,
                 ready: member.ready,
+                parked: member.is_parked(),
             })
             .collect();
         views.sort_by(|a, b| {
-            let rank = |view: &MemberView| (view.ready.is_none(), view.ready, view.since);
+            let rank =
+                |view: &MemberView| (view.ready.is_none(), view.parked, view.ready, view.since);
             rank(a).cmp(&rank(b)).then_with(|| a.id.cmp(&b.id))
         });
         Some(views)
@@ -131,18 +138,19 @@ impl Pools {
             !pools.iter().any(called)
         });
         for name in gone {
-            set_gauges(name, 0, 0);
+            set_gauges(name, 0, 0, 0);
         }
         for pool in &pools {
-            set_gauges(&pool.template, pool.size, pool.ready);
+            set_gauges(&pool.template, pool.size, pool.ready, pool.parked);
         }
         *counted = pools.into_iter().map(|pool| pool.template).collect();
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a pool is small")]
-fn set_gauges(template: &EntryName, size: usize, ready: usize) {
+fn set_gauges(template: &EntryName, size: usize, ready: usize, parked: usize) {
     let labels = [("template", template.to_string())];
     metrics::gauge!("shoal_pool_size", &labels).set(size as f64);
     metrics::gauge!("shoal_pool_ready", &labels).set(ready as f64);
+    metrics::gauge!("shoal_pool_parked", &labels).set(parked as f64);
 }

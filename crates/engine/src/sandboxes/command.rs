@@ -183,6 +183,10 @@ pub(crate) enum Command {
     Resize(Resize, Reply<Arc<SandboxRecord>>),
     /// Make the pool member claimable from this moment on.
     JoinPool(Timestamp, Reply<()>),
+    /// Park the ready pool member. False if it is one that stays in memory.
+    ParkMember(Reply<bool>),
+    /// Wake the parked pool member.
+    WakeMember(Reply<()>),
     /// Hand the pool member out.
     Claim(Box<ClaimRequest>),
     /// The driver or a watcher has observed an event of this run.
@@ -212,6 +216,8 @@ impl Command {
             Self::RotateTokens(..) => "rotate_tokens",
             Self::Resize(..) => "resize",
             Self::JoinPool(..) => "join_pool",
+            Self::ParkMember(..) => "park_member",
+            Self::WakeMember(..) => "wake_member",
             Self::Claim(..) => "claim",
             Self::Observed { .. } => "observed",
             Self::Tick => "tick",

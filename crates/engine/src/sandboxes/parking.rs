@@ -6,11 +6,14 @@ use std::time::Duration;
 use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::driver::{DriverError, RuntimeInfo};
+use shoal_core::id::SandboxId;
 use shoal_core::parking::{CpuReading, Facts, LONGEST_LOOK, ParkingRules};
 use shoal_core::resources::Usage;
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::state::StateKind;
 use tokio::sync::OwnedSemaphorePermit;
+
+use shoal_core::ports::sandboxes::SandboxError;
 
 use super::Sandboxes;
 use super::activity::SharedActivity;
@@ -22,7 +25,7 @@ type Idle = (Timestamp, Arc<SandboxRecord>);
 /// How many sandboxes are parked at once: each writes its memory to the disk.
 pub(super) const AT_ONCE: usize = 2;
 
-/// Whether a sandbox may be parked in its present state. Members of pools and builds are not: they are not a user's.
+/// Whether a sandbox may be parked in its present state. Builds are not, and pools park their members themselves.
 pub(super) fn may_park(record: &SandboxRecord) -> bool {
     let settled = record.aim.is_none() && !record.resizing && record.tokens.next.is_none();
     let is_users = record.spec.purpose == Purpose::Use;
@@ -92,6 +95,30 @@ impl Sandboxes {
         }
         idle.sort_by_key(|(since, _)| *since);
         (idle, look_every)
+    }
+
+    /// Parks a ready pool member, after other parks that are under way. False if it stays in memory: its runtime
+    /// cannot save memory, the disk has no room, or it has connections to the outside.
+    pub(crate) async fn park_member(&self, id: &SandboxId) -> Result<bool, SandboxError> {
+        let Some(settings) = self.parking else {
+            return Ok(false);
+        };
+        // The semaphore is never closed.
+        let _permit = self.parks.acquire().await;
+        let gone = || SandboxError::NotFound(id.clone());
+        let record = self.record(id).ok_or_else(gone)?;
+        let runtime = self.runtime_of(&record);
+        if !runtime.is_some_and(|runtime| runtime.memory_snapshot) {
+            return Ok(false);
+        }
+        let usage = self.parts.drivers.of(&record).usage(id).await?;
+        let written = usage.memory_bytes.saturating_add(usage.cache_bytes);
+        let needed = written.saturating_add(settings.disk_room.bytes());
+        let room = self.room_for(&record).await;
+        if room.is_some_and(|room| room < needed) {
+            return Ok(false);
+        }
+        self.call(id, Command::ParkMember).await
     }
 
     fn begin_park(

@@ -3,6 +3,7 @@
 mod counted;
 mod failures;
 mod handed_out;
+mod parked;
 mod standing;
 mod still;
 

@@ -13,6 +13,9 @@ pub struct Pool {
     pub size: usize,
     /// Members ready to be claimed.
     pub ready: usize,
+    /// Those of them that are parked: on the disk instead of in memory.
+    #[serde(default)]
+    pub parked: usize,
     /// Members being started.
     pub starting: usize,
     /// Claims since the server started.
@@ -41,7 +44,7 @@ pub struct PoolError {
 pub struct PoolMember {
     /// Sandbox id, kept when claimed.
     pub name: String,
-    /// `ready` or `starting`.
+    /// `ready`, `parked` (ready, and on the disk instead of in memory) or `starting`.
     pub status: String,
     /// Start of its creation.
     pub created_at: String,

@@ -7,7 +7,7 @@ use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::driver::{Phases, StartKind, StartReport};
 use shoal_core::id::TeamId;
-use shoal_core::pool::{PoolMember, PoolPhase};
+use shoal_core::pool::{PoolMember, PoolPhase, SETTLED};
 use shoal_core::resources::Resources;
 use shoal_core::sandbox::{IdempotencyKey, Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::state::{KillReason, StateKind};
@@ -28,10 +28,6 @@ const INIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long `startupCmd` may take.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the programs of a ready member run before they are frozen. They finish the work that follows
-/// the opening of their port.
-const FREEZE_DELAY: Duration = Duration::from_secs(10);
-
 impl Sandbox {
     /// Commits that the member can be claimed.
     pub(super) async fn join_pool(&mut self, ready: Timestamp) -> Result<(), SandboxError> {
@@ -46,7 +42,7 @@ impl Sandbox {
         let mut next = self.record.as_ref().clone();
         next.spec.purpose = purpose;
         self.commit(next).await?;
-        let settled = Some(ready + FREEZE_DELAY);
+        let settled = Some(ready + SETTLED);
         self.sandboxes.deadlines.set(&self.record.id, settled);
         Ok(())
     }
@@ -59,11 +55,11 @@ impl Sandbox {
         }
     }
 
-    /// Freezes a ready member after [`FREEZE_DELAY`], unless its entry says `keepRunning`. No client can
+    /// Freezes a ready member after [`SETTLED`], unless its entry says `keepRunning`. No client can
     /// reach it, and a frozen member uses no processor time.
     pub(super) async fn freeze_idle(&self, ready: Timestamp) {
         let (sandboxes, id) = (&self.sandboxes, &self.record.id);
-        let settled = ready + FREEZE_DELAY;
+        let settled = ready + SETTLED;
         if sandboxes.parts.clock.now() < settled {
             return sandboxes.deadlines.set(id, Some(settled));
         }
@@ -76,7 +72,7 @@ impl Sandbox {
         };
         if let Err(error) = freezer.freeze(id).await {
             tracing::debug!(sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be frozen yet");
-            let again = sandboxes.parts.clock.now() + FREEZE_DELAY;
+            let again = sandboxes.parts.clock.now() + SETTLED;
             sandboxes.deadlines.set(id, Some(again));
         }
     }
@@ -139,7 +135,11 @@ impl Sandbox {
         let gone = || SandboxError::NotFound(self.record.id.clone());
         let pool_member = self.record.pool_member().ok_or_else(gone)?.clone();
         let ready = matches!(pool_member.phase, PoolPhase::Ready(_));
-        if !ready || self.record.state.kind() != StateKind::Running {
+        let rests_or_runs = matches!(
+            self.record.state.kind(),
+            StateKind::Running | StateKind::Parked
+        );
+        if !ready || !rests_or_runs {
             return Err(gone().into());
         }
         let before = self.record.spec.clone();
@@ -168,24 +168,20 @@ impl Sandbox {
         claiming: Claiming,
     ) -> Result<(), HandOutError> {
         let begun = Instant::now();
-        let report = self.record.report.clone();
-        let mut report = report.ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))?;
-        let driver = self.driver();
-        if let Some(accounts) = driver.disk_accounts() {
+        let is_parked = self.record.state.kind() == StateKind::Parked;
+        if is_parked {
+            // It wakes with everything that it has from now on.
+            self.awake().await?;
+        }
+        if let Some(accounts) = self.driver().disk_accounts() {
             let owner = self.sandboxes.parts.access.owner(self.record.team);
             let given = accounts.set_owner(&self.record.id, owner).await;
             given.map_err(SandboxError::from)?;
         }
-        // First: the daemon would be slow with the small limits of a member.
-        self.raise_limits(&before.resources).await?;
-        if let Some(freezer) = driver.freezer() {
-            // Always: an earlier server may have frozen it.
-            let thawed = freezer.thaw(&self.record.id).await;
-            thawed.map_err(SandboxError::from)?;
-        }
-        let (rules, told) = tokio::join!(self.change_rules(before), self.tell_guest(&report));
-        rules?;
-        report.envd_version = told?;
+        let mut report = match is_parked {
+            true => self.report()?,
+            false => self.refit(before).await?,
+        };
         let target = SandboxTarget {
             address: report.address,
             token: Some(self.sandboxes.parts.access.guest_token(&self.record)),
@@ -220,6 +216,65 @@ impl Sandbox {
             count(report);
         }
         Ok(())
+    }
+
+    /// Gives a member in memory the limits, the rules and the variables that it has from now on.
+    async fn refit(&self, before: &SandboxSpec) -> Result<StartReport, HandOutError> {
+        let mut report = self.report()?;
+        // First: the daemon would be slow with the small limits of a member.
+        self.raise_limits(&before.resources).await?;
+        self.thaw().await?;
+        let (rules, told) = tokio::join!(self.change_rules(before), self.tell_guest(&report));
+        rules?;
+        report.envd_version = told?;
+        Ok(report)
+    }
+
+    fn report(&self) -> Result<StartReport, SandboxError> {
+        let report = self.record.report.clone();
+        report.ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))
+    }
+
+    /// Thaws the member, always: an earlier server may have frozen it.
+    async fn thaw(&self) -> Result<(), SandboxError> {
+        match self.driver().freezer() {
+            Some(freezer) => Ok(freezer.thaw(&self.record.id).await?),
+            None => Ok(()),
+        }
+    }
+
+    /// Parks a ready member. Its programs are saved as they are: nobody waits for them. False if it has
+    /// connections to the outside, which a park would break; it stays in memory then.
+    pub(super) async fn park_member(&mut self) -> Result<bool, SandboxError> {
+        let gone = || SandboxError::NotFound(self.record.id.clone());
+        self.ready_since().ok_or_else(gone)?;
+        self.thaw().await?;
+        let parked = match self.look_inside().await {
+            Ok(Some(inside)) if inside.connections == 0 => self.save_now().await.map(|()| true),
+            Ok(_) => Ok(false),
+            Err(error) => Err(error),
+        };
+        if parked.is_err() {
+            self.count_park("failed");
+        }
+        if self.record.state.is_running() {
+            self.freeze_soon();
+        }
+        parked
+    }
+
+    /// Wakes a parked member, which stays in its pool.
+    pub(super) async fn wake_member(&mut self) -> Result<(), SandboxError> {
+        self.awake().await?;
+        self.must_run()?;
+        self.freeze_soon();
+        Ok(())
+    }
+
+    /// Lets the timer freeze the member.
+    fn freeze_soon(&self) {
+        let at = self.sandboxes.parts.clock.now() + SETTLED;
+        self.sandboxes.deadlines.set(&self.record.id, Some(at));
     }
 
     async fn raise_limits(&self, before: &Resources) -> Result<(), SandboxError> {

@@ -65,6 +65,11 @@ impl Sandbox {
             self.activity.with(|activity| activity.touch(now));
             return Ok(());
         }
+        self.save_now().await
+    }
+
+    /// Saves the sandbox with its memory and ends it. If that fails it keeps running.
+    pub(super) async fn save_now(&mut self) -> Result<(), SandboxError> {
         let driver = self.driver();
         let checkpointer = driver.checkpoints()?;
         self.freeze_guest(Contents::Memory, true).await?;
@@ -97,7 +102,7 @@ impl Sandbox {
         self.rest(&[Input::Paused(saved)]).await;
         self.unsettled = true;
         self.count_park("parked");
-        tracing::info!(sandbox.id = %self.record.id, bytes, "parked an idle sandbox");
+        tracing::info!(sandbox.id = %self.record.id, bytes, "parked a sandbox");
         let detail = BTreeMap::from([("bytes", bytes.to_string())]);
         self.emit(EventKind::Parked, detail);
     }
@@ -107,13 +112,21 @@ impl Sandbox {
     /// # Errors
     /// When its daemon does not say.
     async fn is_idle_inside(&self) -> Result<bool, SandboxError> {
+        Ok(self.look_inside().await?.is_some_and(Inside::is_idle))
+    }
+
+    /// The daemon's view of the sandbox; none if it has no run.
+    ///
+    /// # Errors
+    /// When its daemon does not say.
+    pub(super) async fn look_inside(&self) -> Result<Option<Inside>, SandboxError> {
         let Some(report) = &self.record.report else {
-            return Ok(false);
+            return Ok(None);
         };
         let parts = &self.sandboxes.parts;
         let token = Some(parts.access.guest_token(&self.record));
         let activity = parts.guest.activity(report.address, token).await?;
-        Ok(self.inside(&activity).is_idle())
+        Ok(Some(self.inside(&activity)))
     }
 
     /// What runs inside. The start command of the template is no program of the user's.
@@ -219,7 +232,7 @@ impl Sandbox {
         Ok(())
     }
 
-    fn count_park(&self, outcome: &'static str) {
+    pub(super) fn count_park(&self, outcome: &'static str) {
         let labels = [
             ("outcome", outcome.to_owned()),
             ("runtime", self.sandboxes.runtime_label(&self.record)),

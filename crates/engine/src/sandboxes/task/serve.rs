@@ -64,7 +64,18 @@ impl Sandbox {
             Command::RotateTokens(reply) => answer(reply, self.rotate_tokens().await),
             Command::Resize(resize, reply) => answer(reply, self.resize(resize).await),
             Command::JoinPool(ready, reply) => answer(reply, self.join_pool(ready).await),
-            Command::Claim(request) => self.claim(*request).await,
+            Command::ParkMember(reply) => {
+                answer(reply, self.park_member().await);
+                self.settle().await;
+            }
+            Command::WakeMember(reply) => {
+                answer(reply, self.wake_member().await);
+                self.settle().await;
+            }
+            Command::Claim(request) => {
+                self.claim(*request).await;
+                self.settle().await;
+            }
             Command::Observed { execution, input } if self.is_news(execution) => {
                 self.observe(input).await;
             }

@@ -107,6 +107,7 @@ async fn what_is_counted_of_pools_is_called_as_it_was() {
     let expected = [
         ("counter shoal_pool_claims_total template=warm", 3.0),
         ("counter shoal_pool_misses_total template=warm", 1.0),
+        ("gauge shoal_pool_parked template=warm", 0.0),
         ("gauge shoal_pool_ready template=warm", 0.0),
         ("gauge shoal_pool_size template=warm", 2.0),
         ("histogram shoal_pool_claim_seconds template=warm", 3.0),
