@@ -90,6 +90,7 @@ NATIVE = [
     ("POST", "/snapshots/import", {"path": "/etc/shadow"}, True),
     ("GET", "/teams", None, False), ("PUT", "/teams/{name}/limits", {"sandboxes": 1}, True),
     ("GET", "/sandboxes/events?all=true", None, True),
+    ("GET", "/doctor", None, True),
     ("GET", "/pool", None, True), ("GET", "/pool/sandbox/{id}", None, True), ("DELETE", "/pool/{id}", None, True),
     ("POST", "/config/templates", [], True), ("GET", "/config/templates", None, False),
     ("GET", "/config/templates/resolve?templateID=base", None, False),

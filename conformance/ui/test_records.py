@@ -1,4 +1,4 @@
-"""The screens of templates, snapshots and sessions."""
+"""The screens of templates, snapshots, sessions and the node."""
 
 from __future__ import annotations
 
@@ -124,3 +124,24 @@ def test_a_session_shows_what_happens_in_it(signed, shared):
     finally:
         call.delete(f"/api/v1/sessions/{session}")
     expect(page.get_by_text("The session is deleted.")).to_be_visible(timeout=PATIENCE_MS)
+
+
+def test_what_the_machine_lacks_is_shown_with_what_fixes_it(signed, shared):
+    key = shared.data / "api-key"
+    before = key.stat().st_mode & 0o777
+    key.chmod(0o644)
+    try:
+        page = signed()
+        visit(page, "node")
+        rows = page.get_by_role("region", name="Checks").get_by_role("row")
+        # What is wrong comes first, below the titles.
+        expect(rows.nth(1)).to_contain_text("warning", timeout=PATIENCE_MS)
+        of_key = rows.filter(has_text="API key")
+        expect(of_key).to_contain_text(f"sudo chmod 600 {key}")
+        expect(rows.filter(has_text="kernel").first).to_be_visible()
+        assert findings(page) == []
+        key.chmod(before)
+        page.get_by_role("button", name="Read again").click()
+        expect(of_key).to_contain_text("good", timeout=PATIENCE_MS)
+    finally:
+        key.chmod(before)

@@ -1,13 +1,17 @@
-import { client, data } from "./api";
+import { useState } from "preact/hooks";
+import { client, data, type Schemas } from "./api";
 import { duration } from "./format";
 import { Loaded, useLoaded } from "./parts/loaded";
+import { Table } from "./parts/table";
 
 export function NodeView() {
   const status = useLoaded(() => data(client.GET("/api/v1/status")));
   const limits = useLoaded(() => data(client.GET("/api/v1/ratelimit")));
+  const [round, setRound] = useState(0);
   const again = () => {
     status.again();
     limits.again();
+    setRound(round + 1);
   };
   return (
     <>
@@ -59,6 +63,7 @@ export function NodeView() {
                 </li>
               ))}
             </ul>
+            {one.admin && <Checks round={round} />}
           </>
         )}
       </Loaded>
@@ -78,7 +83,7 @@ export function NodeView() {
         )}
       </Loaded>
       <p class="dim">
-        <code>shoal doctor</code> on the machine says what it lacks, and how to fix it. The{" "}
+        The{" "}
         <a href="/openapi.json" target="_blank" rel="noreferrer">
           OpenAPI document
         </a>{" "}
@@ -87,6 +92,33 @@ export function NodeView() {
     </>
   );
 }
+
+/** What the machine lacks, with what fixes it, and what is fine. */
+function Checks({ round }: { round: number }) {
+  const findings = useLoaded<Finding[]>(() => data(client.GET("/api/v1/doctor")), [round]);
+  return (
+    <>
+      <h2>Checks</h2>
+      <Loaded from={findings}>
+        {(all) => (
+          <Table
+            label="Checks"
+            rows={all}
+            id={(finding) => finding.what}
+            columns={[
+              { title: "Check", cell: (finding) => finding.what },
+              { title: "Result", cell: ({ health }) => <span class={health === "good" ? "dim" : "problem"}>{health}</span> },
+              { title: "Details", cell: (finding) => finding.detail },
+              { title: "Fix", cell: ({ cure }) => cure && <code>{cure}</code> },
+            ]}
+          />
+        )}
+      </Loaded>
+    </>
+  );
+}
+
+type Finding = Schemas["Finding"];
 
 function states(counts: Record<string, number>): string {
   return Object.entries(counts).map(([state, count]) => `${count} ${state}`).join(", ") || "no sandbox";

@@ -12,6 +12,7 @@ mod answer;
 mod builds;
 mod catalogue;
 mod create;
+mod doctor;
 mod files;
 mod images;
 mod keys;
@@ -96,6 +97,7 @@ pub(crate) fn routes() -> Routes {
         .route("/snapshots/export", post(snapshots::export))
         .route("/snapshots/import", post(snapshots::import))
         .route("/status", get(status::get))
+        .route("/doctor", get(doctor::examine))
 }
 
 /// The routes with large, slow requests.

@@ -13,6 +13,7 @@ use shoal_core::auth::TeamSlug;
 use shoal_core::clock::Clock;
 use shoal_core::ports::Ports;
 use shoal_core::ports::access::KeyError;
+use shoal_core::ports::doctor::NoDoctor;
 use shoal_core::ports::installation::InstallationLimits;
 use shoal_core::ports::sessions::NoSessions;
 use shoal_core::ports::sessions::preview::NoPreviews;
@@ -284,6 +285,7 @@ fn assemble(
         session_memories: Arc::new(NoSessions),
         session_files: Arc::new(NoSessions),
         previews: Arc::new(NoPreviews),
+        doctor: Arc::new(NoDoctor),
         sandbox_events: Arc::new(Telemetry(sandboxes.clone())),
         telemetry: Arc::new(Telemetry(sandboxes)),
         images: elsewhere,

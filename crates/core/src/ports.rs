@@ -8,6 +8,7 @@ pub mod access;
 pub mod builds;
 pub mod catalogue;
 pub mod create;
+pub mod doctor;
 pub mod external;
 pub mod inside;
 pub mod installation;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use self::access::{Keys, Teams};
 use self::builds::{Builds, Uploads};
 use self::catalogue::TemplateCatalogue;
+use self::doctor::Doctor;
 use self::inside::SandboxAccess;
 use self::installation::{Installation, InstalledImages};
 use self::observe::{SandboxEvents, Telemetry};
@@ -80,6 +82,8 @@ pub struct Ports {
     pub images: Arc<dyn InstalledImages>,
     /// The installation.
     pub installation: Arc<dyn Installation>,
+    /// Checks of the machine.
+    pub doctor: Arc<dyn Doctor>,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }

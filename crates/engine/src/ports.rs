@@ -12,6 +12,7 @@ mod templates;
 use std::sync::Arc;
 
 use shoal_core::ports::Ports;
+use shoal_core::ports::doctor::NoDoctor;
 use shoal_core::ports::sessions::NoSessions;
 use shoal_core::ports::sessions::preview::NoPreviews;
 
@@ -39,6 +40,8 @@ impl Engine {
             session_memories: Arc::new(NoSessions),
             session_files: Arc::new(NoSessions),
             previews: Arc::new(NoPreviews),
+            // The server checks its machine, not the engine.
+            doctor: Arc::new(NoDoctor),
             telemetry: engine.clone(),
             sandbox_events: engine.clone(),
             images: engine.clone(),

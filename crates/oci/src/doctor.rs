@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
-use serde::Serialize;
+use shoal_core::ports::doctor::{Finding, Health};
 use shoal_node::cgroup::Hierarchy;
 use shoal_node::home::MACHINE;
 
@@ -24,60 +24,6 @@ const DISK_LEAST: u64 = 5 << 30;
 /// The loader's name in a dynamically linked program, near its start.
 const INTERPRETER: &[u8] = b"/ld-";
 const INTERPRETER_WITHIN: usize = 8192;
-
-/// The result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Health {
-    /// Fine.
-    Good,
-    /// The server starts, but a feature will be missing or degraded.
-    Warning,
-    /// The server does not start.
-    Missing,
-}
-
-/// One check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The subject.
-    pub what: &'static str,
-    /// The result.
-    pub health: Health,
-    /// The details.
-    pub detail: String,
-    /// A command or an instruction that fixes it.
-    pub cure: Option<String>,
-}
-
-impl Finding {
-    /// A successful check.
-    #[must_use]
-    pub fn good(what: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            what,
-            health: Health::Good,
-            detail: detail.into(),
-            cure: None,
-        }
-    }
-
-    /// A failed check, with its fix.
-    #[must_use]
-    pub fn bad(
-        what: &'static str,
-        health: Health,
-        detail: impl Into<String>,
-        cure: impl Into<String>,
-    ) -> Self {
-        Self {
-            what,
-            health,
-            detail: detail.into(),
-            cure: Some(cure.into()),
-        }
-    }
-}
 
 /// Checks everything that the driver needs of this machine. Changes nothing.
 #[must_use]

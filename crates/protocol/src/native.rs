@@ -4,6 +4,7 @@
 //! sizes are in bytes unless the name has another unit.
 
 mod catalogue;
+mod doctor;
 mod image;
 mod key;
 mod pool;
@@ -24,6 +25,7 @@ pub use self::catalogue::{
     Blueprint, CapturedParts, Catalogue, CatalogueWarning, IF_MATCH, RefusedCatalogue,
     ReplaceBlueprint, ReplaceCatalogue, ResolvedTemplate, ResolvedValue,
 };
+pub use self::doctor::Finding;
 pub use self::image::{Image, ImageEvent, ImportImage, PullImage};
 pub use self::key::{Key, MintedKey, NewKey};
 pub use self::pool::{Pool, PoolError, PoolMember, RemovedMembers};

@@ -28,6 +28,7 @@ use crate::audit::{Audit, AuditedPreviews, AuditedRoutes};
 use crate::builtin;
 use crate::config::Config;
 use crate::descriptors::{self, Shares};
+use crate::doctor::MachineDoctor;
 use crate::export_key;
 use crate::listen::{self, Dispatch};
 use crate::memory;
@@ -132,7 +133,8 @@ async fn serve(
     let stopping = CancellationToken::new();
     let routes = Arc::new(engine.routes());
     let mut tasks = Tasks::default();
-    let ports = with_sessions(config, engine.ports(), store, contents, &mut tasks).await?;
+    let ports = machine_ports(config, &engine)?;
+    let ports = with_sessions(config, ports, store, contents, &mut tasks).await?;
     let (dispatch, mcp) = dispatch(config, ports, routes, &shares, &audit, &stopping);
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
@@ -141,9 +143,7 @@ async fn serve(
         let counted = engine.clone();
         telemetry.serve_metrics(metrics, move || counted.count_states(), &mut tasks);
     }
-    let acceptor = certificates
-        .as_ref()
-        .map(|certificates| certificates.acceptor.clone());
+    let acceptor = certificates.as_ref().map(|of| of.acceptor.clone());
     let work = engine.clone();
     let work = api::drained(mcp, async move { work.drained().await });
     let signals = StopSignals::handle()?;
@@ -164,6 +164,14 @@ async fn serve(
     // Flushes the last events.
     tokio::task::spawn_blocking(move || audit.end()).await?;
     ended
+}
+
+/// The ports of the engine and of the machine it is on.
+fn machine_ports(config: &Config, engine: &Engine) -> anyhow::Result<Ports> {
+    Ok(Ports {
+        doctor: Arc::new(MachineDoctor::of(config)?),
+        ..engine.ports()
+    })
 }
 
 /// Never serve partially: the next start recovers the sandboxes.

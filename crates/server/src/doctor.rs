@@ -4,12 +4,18 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
+use shoal_core::BoxFuture;
+use shoal_core::ports::NotServed;
+use shoal_core::ports::doctor::{Doctor, Finding, Health};
 use shoal_node::instances::{self, Instance, Owner};
-use shoal_oci::doctor::{self, Finding, Health};
+use shoal_oci::OciConfig;
+use shoal_oci::doctor;
 
 use crate::app;
 use crate::config::Config;
@@ -45,7 +51,7 @@ pub(crate) fn run(config: &Config, args: &DoctorArgs) -> anyhow::Result<ExitCode
         installations: instances::instances(&config.data)?,
     };
     report.checks.push(port(config, &report.installations));
-    report.checks.extend(api_key(config));
+    report.checks.extend(api_key(&config.data));
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
@@ -73,6 +79,62 @@ pub(crate) fn run(config: &Config, args: &DoctorArgs) -> anyhow::Result<ExitCode
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The checks of the machine that a running server is on.
+#[derive(Debug, Clone)]
+pub(crate) struct MachineDoctor(Arc<OciConfig>);
+
+impl MachineDoctor {
+    /// # Errors
+    /// When the program cannot find itself.
+    pub(crate) fn of(config: &Config) -> anyhow::Result<Self> {
+        Ok(Self(Arc::new(app::oci_config(config)?)))
+    }
+}
+
+impl Doctor for MachineDoctor {
+    fn examine(&self) -> BoxFuture<'_, Result<Vec<Finding>, NotServed>> {
+        let oci = self.0.clone();
+        let look = move || {
+            let mut findings = doctor::examine(&oci);
+            findings.extend(api_key(&oci.data));
+            findings.push(leftovers(&oci.data));
+            findings
+        };
+        Box::pin(async move {
+            let looked = tokio::task::spawn_blocking(look).await;
+            Ok(looked.unwrap_or_else(|error| {
+                let cure = "read the server's log";
+                vec![Finding::bad(
+                    "checks",
+                    Health::Warning,
+                    error.to_string(),
+                    cure,
+                )]
+            }))
+        })
+    }
+}
+
+/// What crashes of other installations left on this machine.
+fn leftovers(data: &Path) -> Finding {
+    const WHAT: &str = "leftovers";
+    match instances::instances(data) {
+        Ok(found) => {
+            let abandoned = found.iter().filter(|one| one.owner == Owner::Nobody);
+            let things: usize = abandoned.map(|one| one.things.len()).sum();
+            if things == 0 {
+                return Finding::good(WHAT, "none");
+            }
+            let detail = format!("{things} of installations that are gone");
+            Finding::bad(WHAT, Health::Warning, detail, "sudo shoal doctor --clean")
+        }
+        Err(error) => {
+            let cure = "run `sudo shoal doctor` on the machine";
+            Finding::bad(WHAT, Health::Warning, error.to_string(), cure)
+        }
+    }
 }
 
 fn port(config: &Config, installations: &[Instance]) -> Finding {
@@ -103,10 +165,10 @@ fn port(config: &Config, installations: &[Instance]) -> Finding {
 }
 
 /// Only its owner may read the first key.
-fn api_key(config: &Config) -> Option<Finding> {
+fn api_key(data: &Path) -> Option<Finding> {
     const WHAT: &str = "API key";
     const OTHERS: u32 = 0o077;
-    let path = config.data.join("api-key");
+    let path = data.join("api-key");
     let mode = fs::metadata(&path).ok()?.permissions().mode();
     Some(if mode & OTHERS == 0 {
         Finding::good(WHAT, path.display().to_string())

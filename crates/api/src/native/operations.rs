@@ -211,6 +211,15 @@ fn of_installation() -> Vec<Operation> {
             .op("GET", "/status", "getStatus", "Show the server's status")
             .answers::<wire::Status>(200),
         native
+            .op("GET", "/doctor", "examineMachine", "Check the machine")
+            .about(
+                "The checks of `shoal doctor`, but for the port: what the machine lacks first, with what fixes it. A cluster \
+                 answers 501.",
+            )
+            .admin()
+            .lists::<wire::Finding>(&[])
+            .fails(&[501]),
+        native
             .op("GET", "/ratelimit", "getLimits", "Show limits and usage of the key's team")
             .answers::<wire::RateLimits>(200),
         native

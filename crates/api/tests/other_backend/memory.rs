@@ -13,6 +13,7 @@ use shoal_core::network::{Egress, InvalidRule};
 use shoal_core::ports::Ports;
 use shoal_core::ports::access::{KeyError, Keys, NewKey};
 use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
+use shoal_core::ports::doctor::NoDoctor;
 use shoal_core::ports::inside::{SandboxAccess, SandboxClient};
 use shoal_core::ports::list::{ListFilter, Page};
 use shoal_core::ports::sandboxes::{Connected, Resize, SandboxError, Sandboxes, TimeoutTooLong};
@@ -67,6 +68,7 @@ impl Memory {
             session_memories: Arc::new(NoSessions),
             session_files: Arc::new(NoSessions),
             previews: Arc::new(NoPreviews),
+            doctor: Arc::new(NoDoctor),
             telemetry: unused.clone(),
             sandbox_events: unused.clone(),
             images: unused.clone(),
