@@ -91,7 +91,7 @@ NATIVE = [
     ("GET", "/teams", None, False), ("PUT", "/teams/{name}/limits", {"sandboxes": 1}, True),
     ("GET", "/sandboxes/events?all=true", None, True),
     ("GET", "/doctor", None, True),
-    ("GET", "/pool", None, True), ("GET", "/pool/sandbox/{id}", None, True), ("DELETE", "/pool/{id}", None, True),
+    ("GET", "/pool", None, True), ("GET", "/pool/sandbox/{id}", None, True), ("GET", "/pool/history/{id}", None, True), ("DELETE", "/pool/{id}", None, True),
     ("POST", "/config/templates", [], True), ("GET", "/config/templates", None, False),
     ("GET", "/config/templates/resolve?templateID=base", None, False),
     ("GET", "/config/blueprint", None, True), ("POST", "/config/blueprint", {"blueprint": ""}, True),

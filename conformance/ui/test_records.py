@@ -126,6 +126,24 @@ def test_a_session_shows_what_happens_in_it(signed, shared):
     expect(page.get_by_text("The session is deleted.")).to_be_visible(timeout=PATIENCE_MS)
 
 
+def test_the_history_of_a_pool_is_drawn(signed, shared):
+    name = f"ui-{uuid.uuid4().hex[:8]}"
+    before = shared._admin("GET", "/api/v1/config/templates")["templates"]
+    image = shared._admin("GET", "/api/v1/templates/base")["image"]
+    entry = {"name": name, "image": image, "description": "a pool to look at", "pool": {"size": 1}}
+    shared._admin("POST", "/api/v1/config/templates", {"templates": [*before, entry]})
+    try:
+        page = signed()
+        visit(page, "templates")
+        row = page.get_by_role("region", name="Pools").get_by_role("row", name=name)
+        row.get_by_role("button", name="History").click()
+        expect(page.get_by_role("img", name="Ready over time")).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_role("img", name="Claims a minute over time")).to_be_visible()
+        assert findings(page) == []
+    finally:
+        shared._admin("POST", "/api/v1/config/templates", {"templates": before})
+
+
 def test_what_the_machine_lacks_is_shown_with_what_fixes_it(signed, shared):
     key = shared.data / "api-key"
     before = key.stat().st_mode & 0o777

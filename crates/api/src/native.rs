@@ -93,6 +93,7 @@ pub(crate) fn routes() -> Routes {
         )
         .route("/pool", get(pool::list))
         .route("/pool/sandbox/{id}", get(pool::members))
+        .route("/pool/history/{id}", get(pool::history))
         .route("/pool/{id}", delete(pool::remove))
         .route("/snapshots/export", post(snapshots::export))
         .route("/snapshots/import", post(snapshots::import))

@@ -6,7 +6,7 @@ use jiff::Timestamp as Time;
 use shoal_core::BoxFuture;
 use shoal_core::catalogue::EntryName;
 use shoal_core::clock::Timestamp;
-use shoal_core::ports::pools::{MemberView, PoolFault, PoolView, Pools as PoolsPort};
+use shoal_core::ports::pools::{MemberView, PoolFault, PoolSample, PoolView, Pools as PoolsPort};
 use shoal_crds::kruise::names::{annotation, condition, reason};
 use shoal_crds::kruise::{Sandbox, SandboxSet, SandboxState};
 
@@ -39,6 +39,7 @@ impl Pools {
             starting: 0,
             claimed: 0,
             misses: 0,
+            claim_times: None,
             fault: None,
         };
         for sandbox in self.waiting(set) {
@@ -108,6 +109,13 @@ impl PoolsPort for Pools {
             members.sort_by_key(|member| (member.ready.is_none(), member.since));
             Some(members)
         })
+    }
+
+    /// A replica keeps none.
+    fn history<'a>(&'a self, template: &'a str) -> BoxFuture<'a, Option<Vec<PoolSample>>> {
+        let named = |set: &SandboxSet| name_of(set) == template;
+        let known = !self.sets.filter(named).is_empty();
+        Box::pin(async move { known.then(Vec::new) })
     }
 
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<usize>> {

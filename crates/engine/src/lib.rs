@@ -45,7 +45,7 @@ pub use create::{CpuTarget, CreateError, Created, Idempotency, ResizeCreated, Sa
 pub use drivers::InvalidDrivers;
 pub use engine::{Engine, EngineParts, OpenEngineError, SandboxError};
 pub use guest::{EnvdGuest, Guest, InitSpec};
-pub use pool::{MemberView, PoolFault, PoolView};
+pub use pool::{MemberView, PoolFault, PoolSample, PoolView};
 pub use recover::RecoverError;
 pub use resolve::{Explained, Meaning, Resolved};
 pub use sandboxes::{

@@ -7,6 +7,7 @@
 
 mod claim;
 mod fill;
+mod history;
 mod make;
 mod members;
 mod parking;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use shoal_core::clock::Clock;
 use shoal_core::store::PoolStore;
 
-pub use self::view::{MemberView, PoolFault, PoolView};
+pub use self::view::{MemberView, PoolFault, PoolSample, PoolView};
 
 pub(crate) use self::members::PoolMembers;
 
@@ -37,7 +38,7 @@ use crate::work::Work;
 /// How many members start at the same time, of all pools together.
 const MAX_CONCURRENT_STARTS: usize = 8;
 
-/// What [`Pools`] depends on.
+/// The dependencies of [`Pools`].
 pub(crate) struct PoolParts {
     pub(crate) store: Arc<dyn PoolStore>,
     pub(crate) drivers: Arc<Drivers>,

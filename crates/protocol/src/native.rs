@@ -28,7 +28,7 @@ pub use self::catalogue::{
 pub use self::doctor::Finding;
 pub use self::image::{Image, ImageEvent, ImportImage, PullImage};
 pub use self::key::{Key, MintedKey, NewKey};
-pub use self::pool::{Pool, PoolError, PoolMember, RemovedMembers};
+pub use self::pool::{ClaimSeconds, Pool, PoolError, PoolMember, PoolSample, RemovedMembers};
 pub use self::sandbox::{
     AskMetrics, CallLimit, Event, FileEntry, Items, LONGEST, NewSandbox, OpenShare, RanCommand,
     RateLimits, ResumeSandbox, RunCommand, Sandbox, SandboxLogs, SandboxNotice, SandboxUse, Share,

@@ -1,11 +1,8 @@
-import "uplot/dist/uPlot.min.css";
-import { useEffect, useRef } from "preact/hooks";
-import uPlot from "uplot";
 import { body, client } from "../api";
 import { bytes } from "../format";
+import { Chart } from "../parts/chart";
 import { now } from "../parts/clock";
 import { Loaded, useLoaded } from "../parts/loaded";
-import { colour, theme } from "../theme";
 import type { TabProps } from "./view";
 
 /** How often the samples are read, in milliseconds. The server takes one every few seconds. */
@@ -34,56 +31,5 @@ export function UsageTab({ one }: TabProps) {
         );
       }}
     </Loaded>
-  );
-}
-
-interface ChartProps {
-  title: string;
-  times: number[];
-  values: number[];
-  show: (value: number) => string;
-  /** The limit, which the scale never exceeds. */
-  most?: number;
-}
-
-const HEIGHT = 160;
-
-function Chart({ title, times, values, show, most }: ChartProps) {
-  const box = useRef<HTMLDivElement>(null);
-  const plot = useRef<uPlot>(null);
-  useEffect(() => {
-    const element = box.current!;
-    const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
-    const made = new uPlot(
-      {
-        width: element.clientWidth,
-        height: HEIGHT,
-        legend: { show: false },
-        cursor: { y: false },
-        scales: { y: { range: (_, __, top) => [0, Math.max(top * 1.2, (most ?? 1) / 20)] } },
-        series: [{}, { stroke: colour("--accent"), width: 2, fill: colour("--accent", 0.13), points: { show: values.length < 3 } }],
-        axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(show) }],
-      },
-      [times, values],
-      element,
-    );
-    plot.current = made;
-    const sizes = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
-    sizes.observe(element);
-    return () => {
-      sizes.disconnect();
-      made.destroy();
-    };
-  }, [theme.value]);
-  useEffect(() => plot.current?.setData([times, values]), [times.at(-1), times.length]);
-  const value = values.at(-1) ?? 0;
-  return (
-    <figure>
-      <figcaption>
-        {title} <strong>{show(value)}</strong>
-        {most !== undefined && title !== "CPU" && <span class="dim"> of {show(most)}</span>}
-      </figcaption>
-      <div ref={box} role="img" aria-label={`${title} over time, now ${show(value)}`} />
-    </figure>
   );
 }

@@ -138,7 +138,7 @@ fn parameters(operation: &Operation, schemas: &mut Schemas) -> Vec<Value> {
     parameters
 }
 
-/// What a part of a path means.
+/// The meaning of a part of a path.
 fn meaning(path: &str, name: &str) -> &'static str {
     let before = path
         .split(&format!("{{{name}}}"))
@@ -157,7 +157,7 @@ fn meaning(path: &str, name: &str) -> &'static str {
         ("/keys/" | "/api-keys/", _) => "Key id.",
         ("/teams/", "name") => "Team name.",
         ("/teams/", _) => "Team id.",
-        ("/pool/sandbox/", _) => "Template of the pool.",
+        ("/pool/sandbox/" | "/pool/history/", _) => "Template of the pool.",
         ("/pool/", _) => "Template of the pool, or a sandbox id of a member.",
         (before, _) if before.contains("templates/") => "Template id or name.",
         (before, _) if before.contains("/sandboxes/") => "Sandbox id.",

@@ -28,7 +28,7 @@ use shoal_core::ports::observe::{
     LogEntry, LogQuery, Sample, SandboxEvent, SandboxEvents, Scope, SeenStream, SubscribeError,
     TeamSample, Telemetry, Use,
 };
-use shoal_core::ports::pools::{MemberView, PoolView, Pools};
+use shoal_core::ports::pools::{MemberView, PoolSample, PoolView, Pools};
 use shoal_core::ports::resolve::{Explained, Resolved};
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::ports::snapshots::{
@@ -325,6 +325,10 @@ impl Pools for Unused {
     }
 
     fn members<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Option<Vec<MemberView>>> {
+        Box::pin(ready(None))
+    }
+
+    fn history<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Option<Vec<PoolSample>>> {
         Box::pin(ready(None))
     }
 

@@ -1,7 +1,7 @@
 //! Pools, as callers of the engine see them.
 
 use super::Engine;
-use crate::pool::{MemberView, PoolView};
+use crate::pool::{MemberView, PoolSample, PoolView};
 
 impl Engine {
     /// The pools of the catalogue, in its order.
@@ -15,6 +15,13 @@ impl Engine {
     #[must_use]
     pub fn pool_members(&self, template: &str) -> Option<Vec<MemberView>> {
         self.shared.pools.members(template)
+    }
+
+    /// The last hours of an entry's pool, and its present state, oldest first; none when the catalogue has no such
+    /// pool.
+    #[must_use]
+    pub fn pool_history(&self, template: &str) -> Option<Vec<PoolSample>> {
+        self.shared.pools.history(template)
     }
 
     /// Ends a member, or every member of an entry's pool together with its warm snapshot. New members

@@ -105,13 +105,12 @@ impl Pools {
             let now = self.parts.clock.now();
             match claimed {
                 Ok(record) => {
+                    let took = begun.elapsed();
+                    let outcome = ClaimOutcome::Claimed(took);
                     let members = &self.parts.members;
-                    members.count_claim(&entry.name, &bounds, ClaimOutcome::Claimed, now);
-                    metrics::counter!("shoal_pool_claims_total", &labels).increment(1);
-                    metrics::histogram!("shoal_pool_claim_seconds", &labels)
-                        .record(begun.elapsed());
-                    let starts = &self.parts.telemetry.starts;
-                    starts.count(&record.spec.template, record.started_at);
+                    members.count_claim(&entry.name, &bounds, outcome, now);
+                    metrics::histogram!("shoal_pool_claim_seconds", &labels).record(took);
+                    self.count_start(&record, &labels);
                     return Ok(Some(Created { record }));
                 }
                 Err(error) => {
@@ -132,5 +131,12 @@ impl Pools {
             metrics::counter!("shoal_pool_misses_total", &labels).increment(1);
         }
         Ok(None)
+    }
+
+    /// Counts the start of a claimed sandbox.
+    fn count_start(&self, record: &SandboxRecord, labels: &[(&'static str, String)]) {
+        metrics::counter!("shoal_pool_claims_total", labels).increment(1);
+        let starts = &self.parts.telemetry.starts;
+        starts.count(&record.spec.template, record.started_at);
     }
 }

@@ -71,6 +71,7 @@ impl Pools {
             let (now, digest) = (self.parts.clock.now(), pool.digest.as_deref());
             let plan = self.parts.members.plan(name, &pool.bounds, digest, now);
             self.end_members(plan.end, KillReason::Requested);
+            self.parts.members.sample(name, &pool.bounds, now);
             if self.parts.work.is_stopping() {
                 return;
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_core::catalogue::{Entry, EntryName};
@@ -14,6 +15,7 @@ use shoal_core::sandbox::SandboxRecord;
 use tokio::sync::Notify;
 
 use super::MAX_CONCURRENT_STARTS;
+use super::history::History;
 use super::warm_snapshot::WarmSnapshot;
 use crate::sandboxes::{Claiming, Listener};
 
@@ -40,6 +42,7 @@ pub(super) struct Pool {
     pub(super) demand: Demand,
     pub(super) claims: u64,
     pub(super) misses: u64,
+    pub(super) history: History,
     /// How many starts in a row failed.
     failures: u32,
     /// When `failures` was last increased. Starts that began before belong to the same attempt.
@@ -55,8 +58,8 @@ pub(super) struct Pool {
 /// The outcome of a claim, for the size of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClaimOutcome {
-    /// A member was claimed.
-    Claimed,
+    /// A member was claimed, in this time.
+    Claimed(Duration),
     /// There was no ready member: the pool is too small.
     Missed,
     /// The members failed. More members of the same kind would fail too.
@@ -197,8 +200,9 @@ impl PoolMembers {
             let missed = outcome == ClaimOutcome::Missed;
             pool.demand = pool.demand.asked(missed, bounds, now);
             match outcome {
-                ClaimOutcome::Claimed => {
+                ClaimOutcome::Claimed(took) => {
                     pool.claims += 1;
+                    pool.history.claimed(took);
                     pool.claim_fault = None;
                 }
                 ClaimOutcome::Missed => pool.misses += 1,

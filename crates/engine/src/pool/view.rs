@@ -1,9 +1,10 @@
 //! Pools as operators see them.
 
 use shoal_core::catalogue::{Entry, EntryName};
+use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::pool::PoolBounds;
-pub use shoal_core::ports::pools::{MemberView, PoolFault, PoolView};
+pub use shoal_core::ports::pools::{MemberView, PoolFault, PoolSample, PoolView};
 use shoal_core::state::KillReason;
 
 use super::Pools;
@@ -11,11 +12,16 @@ use super::members::{Pool, PoolMembers};
 use super::warm_snapshot::WarmSnapshot;
 
 impl Pool {
-    fn ready(&self) -> usize {
+    /// The number of members that it should have.
+    pub(super) fn size(&self, bounds: &PoolBounds, now: Timestamp) -> usize {
+        (bounds.size + self.demand.current(bounds, now)).min(bounds.max)
+    }
+
+    pub(super) fn ready(&self) -> usize {
         self.members.values().filter(|m| m.ready.is_some()).count()
     }
 
-    fn parked(&self) -> usize {
+    pub(super) fn parked(&self) -> usize {
         self.members.values().filter(|m| m.is_parked()).count()
     }
 }
@@ -61,10 +67,12 @@ impl Pools {
                 starting: 0,
                 claimed: 0,
                 misses: 0,
+                claim_times: None,
                 fault: None,
             };
             if let Some(pool) = pools.get(&entry.name) {
-                view.size = (bounds.size + pool.demand.current(&bounds, now)).min(bounds.max);
+                view.size = pool.size(&bounds, now);
+                view.claim_times = pool.history.claim_times();
                 (view.ready, view.parked) = (pool.ready(), pool.parked());
                 view.starting = pool.members.len() - view.ready;
                 (view.claimed, view.misses) = (pool.claims, pool.misses);
@@ -100,6 +108,17 @@ impl Pools {
             rank(a).cmp(&rank(b)).then_with(|| a.id.cmp(&b.id))
         });
         Some(views)
+    }
+
+    /// The last hours of an entry's pool, and its present state, oldest first; none when the catalogue has no such
+    /// pool.
+    pub(crate) fn history(&self, template: &str) -> Option<Vec<PoolSample>> {
+        let in_force = self.parts.catalogues.current();
+        let entry = in_force.catalogue.entry(template);
+        let entry = entry.filter(|entry| !entry.is_dynamic())?;
+        let bounds = PoolBounds::from(entry.pool.as_ref()?);
+        let now = self.parts.clock.now();
+        Some(self.parts.members.history(&entry.name, &bounds, now))
     }
 
     /// Ends a member, or every member of an entry's pool together with its warm snapshot. New members

@@ -10,7 +10,7 @@ use shoal_core::ports::observe::{
     LogEntry, LogQuery, Sample, SandboxEvent, SandboxEvents, Scope, SeenStream, SubscribeError,
     TeamSample, Telemetry, Use,
 };
-use shoal_core::ports::pools::{MemberView, PoolView, Pools};
+use shoal_core::ports::pools::{MemberView, PoolSample, PoolView, Pools};
 use shoal_core::ports::sandboxes::SandboxError;
 
 use crate::engine::Engine;
@@ -74,6 +74,10 @@ impl Pools for Engine {
 
     fn members<'a>(&'a self, template: &'a str) -> BoxFuture<'a, Option<Vec<MemberView>>> {
         Box::pin(ready(Engine::pool_members(self, template)))
+    }
+
+    fn history<'a>(&'a self, template: &'a str) -> BoxFuture<'a, Option<Vec<PoolSample>>> {
+        Box::pin(ready(Engine::pool_history(self, template)))
     }
 
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<usize>> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Pool {
@@ -22,9 +22,40 @@ pub struct Pool {
     pub claimed: u64,
     /// Claims since then without a ready member.
     pub misses: u64,
+    /// Time of the last hundred claims.
+    #[serde(default)]
+    pub claim_seconds: Option<ClaimSeconds>,
     /// Last error, until the next success.
     #[serde(default)]
     pub last_error: Option<PoolError>,
+}
+
+/// Time of claims, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClaimSeconds {
+    /// Median.
+    pub p50: f64,
+    /// Time that 99 of 100 did not exceed.
+    pub p99: f64,
+}
+
+/// A pool at a moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PoolSample {
+    /// The moment.
+    pub at: String,
+    /// Target size.
+    pub size: usize,
+    /// Members ready to be claimed.
+    pub ready: usize,
+    /// Those of them that are parked.
+    pub parked: usize,
+    /// Claims since the server started.
+    pub claimed: u64,
+    /// Claims since then without a ready member.
+    pub misses: u64,
 }
 
 /// An error of a pool.

@@ -156,6 +156,15 @@ pub(super) fn operations() -> Vec<Operation> {
             .lists::<wire::PoolMember>(&[])
             .fails(&[404]),
         native
+            .op("GET", "/pool/history/{id}", "getPoolHistory", "Show the last hours of a pool")
+            .about(
+                "One sample a minute for twelve hours, and the present state at the end. Lost when the server stops; empty in a \
+                 cluster.",
+            )
+            .admin()
+            .lists::<wire::PoolSample>(&[])
+            .fails(&[404]),
+        native
             .op(
                 "DELETE",
                 "/pool/{id}",

@@ -129,3 +129,26 @@ async fn of_a_pool_that_has_gone_nothing_is_counted_any_more() {
     fixture.put(json!([])).await;
     assert_eq!(gauges(), [0.0, 0.0]);
 }
+
+#[tokio::test]
+async fn the_last_hours_of_a_pool_are_shown_to_its_operator() {
+    let fixture = Pooled::filled(2).await;
+    let history = || fixture.engine.pool_history("warm").unwrap();
+    assert_eq!(fixture.view().claim_times, None);
+    let now = *history().last().unwrap();
+    assert_eq!((now.size, now.ready, now.parked), (2, 2, 0));
+    fixture.create().await;
+    fixture.full(2).await;
+    assert!(fixture.view().claim_times.is_some());
+    for minute in 1..=3 {
+        fixture.clock.advance(Duration::from_secs(60));
+        // The first sample is of the first minute, and the last one of this moment.
+        let taken =
+            |fixture: &Pooled| fixture.engine.pool_history("warm").unwrap().len() == minute + 2;
+        fixture.until("sampled", taken).await;
+    }
+    let history = history();
+    assert!(history.is_sorted_by_key(|sample| sample.at));
+    assert_eq!((history[0].claimed, history[1].claimed), (0, 1));
+    assert!(fixture.engine.pool_history("other").is_none());
+}
