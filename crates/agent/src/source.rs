@@ -144,7 +144,7 @@ impl Source {
     }
 }
 
-/// What happens to a pod after its save.
+/// The fate of a pod after its save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// It runs on.

@@ -20,7 +20,7 @@ use crate::request_id::REQUEST_ID;
 #[derive(Debug, Clone, Copy)]
 pub struct ClientAddress(pub IpAddr);
 
-/// What a handler adds to the event of its call.
+/// The details that a handler adds to the event of its call.
 #[derive(Debug, Default)]
 struct Found {
     caller: Option<Principal>,

@@ -23,7 +23,7 @@ pub struct ApiConfig {
     pub audit: Arc<dyn AuditLog>,
     /// Cancelled when the server stops: streams of events end then.
     pub stopping: CancellationToken,
-    /// What answers at `/mcp`; nothing by default.
+    /// The service at `/mcp`; none by default.
     pub mcp: Option<Mcp>,
 }
 

@@ -1,4 +1,4 @@
-//! What a checkpoint contains, and what a pod needs to be restored from it.
+//! The contents of a checkpoint, and the requirements of a restore from it.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ const FORMAT: &str = "shoal-checkpoint";
 /// The version that this program writes, and the only one that it reads.
 const VERSION: u32 = 1;
 
-/// What a checkpoint keeps.
+/// The contents of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contents {
     /// The processes of all containers, and what they have written.
     Memory,
-    /// What they have written, alone.
+    /// The files that they have written, alone.
     Files,
 }
 
@@ -53,7 +53,7 @@ pub struct Manifest {
     pub pod: String,
     /// The UID of the pod.
     pub pod_uid: String,
-    /// What it keeps.
+    /// Its contents.
     pub contents: Contents,
     /// The digest of the runtime that the pod ran in.
     pub runtime: String,

@@ -1,4 +1,4 @@
-//! What the wrapper around runsc writes down about the sandboxes that it starts, for itself and for the node agent.
+//! The records of the wrapper around runsc about the sandboxes that it starts, for itself and for the node agent.
 //!
 //! ```text
 //! <state>/pods/<sandbox>/sandbox.json         the sandbox
@@ -30,7 +30,7 @@ pub struct SandboxRecord {
     pub runtime: String,
     /// The volumes that it keeps inside.
     pub volumes: BTreeSet<String>,
-    /// What it is restored from.
+    /// The checkpoint that it is restored from.
     pub restore: Option<Restore>,
 }
 
@@ -41,7 +41,7 @@ pub struct Restore {
     pub id: String,
     /// The directory.
     pub directory: PathBuf,
-    /// What it keeps.
+    /// Its contents.
     pub contents: Contents,
     /// The containers.
     pub containers: Vec<SavedContainer>,

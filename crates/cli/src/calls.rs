@@ -23,7 +23,7 @@ const ANSWER_MAX: usize = 64 << 20;
 /// How long a call may take; the server's own limit is shorter.
 const CALL_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What stays as it is in a part of a path or a query.
+/// The characters that a part of a path or a query has unescaped.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

@@ -1,4 +1,4 @@
-//! What is printed: tables for people, JSON for programs.
+//! Output: tables for people, JSON for programs.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -85,7 +85,7 @@ pub(crate) fn fields(fields: &[(&str, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What strangers wrote, without what a terminal would obey.
+/// A text of strangers without the control characters that a terminal would obey.
 pub(crate) fn plain(text: &str) -> String {
     text.chars()
         .map(|c| {

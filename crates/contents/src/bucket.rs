@@ -84,7 +84,7 @@ impl Bucket {
         Ok(self.below(bucket.build()?))
     }
 
-    /// What of the bucket is ours.
+    /// The part of the bucket that is ours.
     pub(crate) fn below(&self, objects: impl ObjectStore) -> Arc<dyn ObjectStore> {
         Arc::new(PrefixStore::new(objects, self.prefix.clone()))
     }

@@ -14,7 +14,7 @@ const OWNER: &str = "owner";
 /// How often it is looked for: before and after it is written.
 const LOOKS: usize = 2;
 
-/// What an installation says of a bucket.
+/// An installation's claim to a bucket.
 #[derive(Debug)]
 pub(crate) struct Claim {
     bucket: String,

@@ -107,7 +107,7 @@ fn key(digest: Digest) -> Key {
     Key::from_iter([&digest[..2], digest.as_str()])
 }
 
-/// What is there, if it is ours.
+/// The object, if it is ours.
 fn digest_at(key: &Key) -> Option<Digest> {
     let digest = key.filename()?.parse().ok()?;
     (*key == self::key(digest)).then_some(digest)

@@ -241,7 +241,7 @@ pub struct KeyRecord {
     pub hash: ApiKeyHash,
     /// When it was created.
     pub created_at: crate::clock::Timestamp,
-    /// What its sandboxes may use together.
+    /// The limits of its sandboxes together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
 }

@@ -37,7 +37,7 @@ use crate::snapshot::Saved;
 use crate::state::FailReason;
 use crate::template::RuntimeName;
 
-/// What separates a sandbox from the node.
+/// The boundary between a sandbox and the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
@@ -70,7 +70,7 @@ pub struct RuntimeInfo {
     /// Identifies this build of it. Another build may not be able to restore memory that this one
     /// saved.
     pub build: String,
-    /// What it isolates with.
+    /// Its isolation.
     pub isolation: Isolation,
     /// Whether it can save and restore memory.
     pub memory_snapshot: bool,
@@ -111,7 +111,7 @@ impl Capabilities {
     }
 }
 
-/// What a run starts from.
+/// The origin of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
     /// An image alone.
@@ -154,7 +154,7 @@ pub struct StartSpec {
     pub id: SandboxId,
     /// The run that this starts.
     pub execution: ExecutionId,
-    /// What it starts from.
+    /// Its origin.
     pub start: Start,
     /// The OCI runtime. By default the one that saved the checkpoint or snapshot, or else the
     /// driver's default.
@@ -194,7 +194,7 @@ pub struct FoundPaused {
     /// The run that was saved. It may be older than the recorded one: a resumed sandbox keeps its
     /// checkpoint until [`Checkpointer::delete_checkpoint`].
     pub execution: ExecutionId,
-    /// What was saved.
+    /// The checkpoint.
     pub saved: Saved,
 }
 

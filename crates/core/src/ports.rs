@@ -97,8 +97,8 @@ pub struct NoEntropy(pub String);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is not available here: {instead}")]
 pub struct NotServed {
-    /// What is not available.
+    /// The missing function.
     pub what: &'static str,
-    /// What to use instead.
+    /// The replacement, for people.
     pub instead: &'static str,
 }

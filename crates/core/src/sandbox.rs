@@ -25,7 +25,7 @@ pub use self::reserved::{
     DEFAULT_PORT, InvalidSandboxName, NAME_KEY, PARKING_KEY, RESERVED_PREFIX, SandboxName,
 };
 
-/// What happens at the deadline.
+/// The action at the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnTimeout {
@@ -41,7 +41,7 @@ pub enum OnTimeout {
 pub struct Lifecycle {
     /// Its lifetime from its start, as requested at its creation.
     pub timeout: Duration,
-    /// What happens at the deadline.
+    /// The action at the deadline.
     pub on_timeout: OnTimeout,
     /// Whether traffic resumes it when it is paused.
     pub auto_resume: bool,

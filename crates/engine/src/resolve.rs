@@ -48,7 +48,7 @@ pub(crate) trait TemplateSource: Send + Sync {
     ) -> BoxFuture<'a, Result<(), CreateError>>;
 }
 
-/// What [`Resolver`] depends on.
+/// The dependencies of [`Resolver`].
 pub(crate) struct ResolverParts {
     pub(crate) catalogues: Arc<Catalogues>,
     pub(crate) images: Arc<NodeImages>,

@@ -89,7 +89,7 @@ pub(crate) trait Listener: Send + Sync {
     fn ended(&self, record: &SandboxRecord);
 }
 
-/// What [`Sandboxes`] depends on.
+/// The dependencies of [`Sandboxes`].
 pub(crate) struct SandboxParts {
     pub(crate) store: Arc<dyn SandboxStore>,
     pub(crate) drivers: Arc<Drivers>,

@@ -106,7 +106,7 @@ impl Snapshots {
         })
     }
 
-    /// What a name means to a team.
+    /// Resolves a name for a team.
     pub(crate) fn called(&self, team: TeamId, name: &TemplateName) -> Option<TemplateId> {
         let all = self.all.read();
         let mut of_team = all.iter().filter(|snapshot| snapshot.team == team);
@@ -339,7 +339,7 @@ impl Snapshots {
     pub(crate) async fn forget(&self, id: SnapshotId) -> Result<(), SnapshotError> {
         self.store.delete_snapshot(id).await?;
         self.remove(id);
-        // What stays on the disk is cleared by the next start.
+        // The next start clears the rest from the disk.
         self.drivers.remove_snapshot(id).await?;
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::snapshots::Snapshots;
 use crate::templates::Templates;
 use crate::work::Work;
 
-/// What [`Snapshotter`] depends on.
+/// The dependencies of [`Snapshotter`].
 pub(crate) struct SnapshotterParts {
     pub(crate) drivers: Arc<Drivers>,
     pub(crate) clock: Arc<dyn Clock>,

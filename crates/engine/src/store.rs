@@ -107,7 +107,7 @@ fn log_of(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// What SQLite said, in the port's words.
+/// An error of SQLite as one of the port.
 fn store_error(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DiskFull) => StoreError::NoSpace,

@@ -1,4 +1,4 @@
-//! What is recorded of sandboxes: events, logs, samples of their use, and counts of starts.
+//! Records of sandboxes: events, logs, samples of their use, and counts of starts.
 //!
 //! Nothing here depends on another part of the engine: the other parts report facts.
 

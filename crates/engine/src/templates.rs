@@ -32,7 +32,7 @@ use crate::images::NodeImages;
 use crate::sandboxes::Sandboxes;
 use crate::snapshots::Snapshots;
 
-/// What [`Templates`] depends on.
+/// The dependencies of [`Templates`].
 pub(crate) struct TemplateParts {
     pub(crate) store: Arc<dyn TemplateStore>,
     pub(crate) clock: Arc<dyn Clock>,

@@ -56,7 +56,7 @@ impl Server {
         }
     }
 
-    /// What a request may use: its session, and who sent it.
+    /// The context of a request: its session, and who sent it.
     fn call(&self, context: &RequestContext<RoleServer>) -> Result<Call, McpError> {
         let none = || {
             McpError::invalid_request(

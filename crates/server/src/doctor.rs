@@ -117,7 +117,7 @@ impl Doctor for MachineDoctor {
     }
 }
 
-/// What crashes of other installations left on this machine.
+/// Leftovers of other installations on this machine.
 fn leftovers(data: &Path) -> Finding {
     const WHAT: &str = "leftovers";
     match instances::instances(data) {

@@ -16,7 +16,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
-/// What a page of the UI may do: load its own files and call its own server. Images may be made of
+/// The policy of a page of the UI: load its own files and call its own server. Images may be made of
 /// what the page has read (`blob:`).
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

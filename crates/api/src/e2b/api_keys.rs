@@ -62,7 +62,7 @@ pub(super) struct NewTeamApiKey {
     name: String,
     /// Another team than the caller's.
     team_name: Option<String>,
-    /// What the key's sandboxes may use together.
+    /// The limits of the key's sandboxes together.
     #[cfg_attr(
         test,
         schemars(with = "Option<std::collections::BTreeMap<String, serde_json::Value>>")

@@ -191,7 +191,7 @@ pub(super) async fn status(
     }))
 }
 
-/// What of a build's log is wanted.
+/// The wanted part of a build's log.
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct LogsQuery {

@@ -13,7 +13,7 @@ use crate::backend::Backend;
 use crate::body::RequiredBody;
 use crate::error::ApiError;
 
-/// What a client may say. Lists that are null are lists that are not said.
+/// The rules in a request. A list that is null is absent.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

@@ -52,7 +52,7 @@ pub(super) struct Snapshot {
     shoal: Taken,
 }
 
-/// What was taken: ours, beside what E2B answers.
+/// The contents of the snapshot, an addition to E2B's answer.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "SnapshotReport"))]

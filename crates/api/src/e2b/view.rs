@@ -47,7 +47,7 @@ pub(crate) struct Sandbox {
     shoal: Option<Ran>,
 }
 
-/// What ran: ours, beside what E2B answers.
+/// The runtime and the origin, an addition to E2B's answer.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "SandboxReport"))]

@@ -176,7 +176,7 @@ fn expected(headers: &HeaderMap, version: Option<u64>) -> Result<Option<u64>, Ap
     }
 }
 
-/// What is asked of [`resolve`].
+/// The query of [`resolve`].
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct ResolveQuery {

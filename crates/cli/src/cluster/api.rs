@@ -192,7 +192,7 @@ pub(super) fn one<T>(found: kube::Result<Option<T>>) -> Result<Option<T>, Failur
     Ok(present(found)?.flatten())
 }
 
-/// What the API server, or the way to it, answered.
+/// The answer of the API server, or of a proxy before it.
 pub(super) fn failure(error: kube::Error) -> Failure {
     match error {
         kube::Error::Api(status) => {

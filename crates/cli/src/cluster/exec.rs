@@ -182,7 +182,7 @@ fn code(ended: &Status) -> Result<u8, Failure> {
     let number = exit.and_then(|cause| cause.message.as_deref()?.parse::<u8>().ok());
     match number {
         Some(number) => Ok(number),
-        // What runtimes say of a program that is not there, or may not be run.
+        // The messages of runtimes about a program that is missing or may not be run.
         None if message.contains("exec failed") || message.contains("not found") => {
             Err(Failure::new(Kind::NotStarted, message))
         }

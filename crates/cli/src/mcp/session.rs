@@ -23,7 +23,7 @@ const VERSION: &str = "mcp-protocol-version";
 const METHOD: &str = "mcp-method";
 const TEMPLATE: &str = "shoal-template";
 
-/// What a client accepts, as the protocol demands.
+/// The `Accept` header that the protocol demands of a client.
 const ACCEPTED: &str = "application/json, text/event-stream";
 
 /// Where a request names its own version of the protocol.
@@ -44,7 +44,7 @@ pub(super) struct Session {
     lines: mpsc::Sender<Bytes>,
     id: Option<String>,
     version: Option<String>,
-    /// What began it, to begin another when it has ended.
+    /// The request that began it, to begin another when it has ended.
     beginning: Option<Value>,
     /// Answers that are under way.
     answers: JoinSet<()>,

@@ -86,7 +86,7 @@ pub enum Kind {
     Dynamic,
 }
 
-/// What makes the pods of an entry's sandboxes in a cluster.
+/// The object that makes the pods of an entry's sandboxes in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Substrate {
     /// A ReplicaSet of one for each sandbox, as in Agent-Sandbox. The default.
@@ -278,7 +278,7 @@ pub struct Entry {
     /// The network of its sandboxes (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<EntryNetwork>,
-    /// What makes its pods in a cluster (ours). On one machine it says nothing.
+    /// The object that makes its pods in a cluster (ours). It has no meaning on one machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub substrate: Option<Substrate>,
 }

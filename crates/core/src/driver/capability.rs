@@ -34,7 +34,7 @@ impl fmt::Display for Capability {
     }
 }
 
-/// What a sandbox does after a snapshot of it.
+/// The state of a sandbox after a snapshot of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AfterSnapshot {
     /// It resumes as soon as its memory and its files are saved.

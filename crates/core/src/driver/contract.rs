@@ -31,7 +31,7 @@ pub trait Subject: Send + Sync {
     /// Ends the first process of the sandbox, as a crash would.
     fn stop<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, ()>;
 
-    /// What exists of the sandbox outside of the driver's memory, for people. Empty when it is gone.
+    /// The sandbox's resources outside of the driver's memory, for people. Empty when it is gone.
     fn remains(&self, id: &SandboxId) -> Vec<String>;
 }
 

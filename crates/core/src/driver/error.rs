@@ -47,7 +47,7 @@ pub enum DriverError {
         runtime: RuntimeName,
         /// The requested operation.
         operation: &'static str,
-        /// What to use instead.
+        /// The replacement, for people.
         instead: &'static str,
     },
     /// The driver of the sandbox lacks a capability. Nothing was started.

@@ -55,7 +55,7 @@ impl Phases {
 pub struct StartReport {
     /// The OCI runtime.
     pub runtime: RuntimeName,
-    /// What it isolates with.
+    /// Its isolation.
     pub isolation: Isolation,
     /// How the sandbox started.
     pub origin: StartKind,

@@ -94,7 +94,7 @@ pub struct ImportRequest {
 /// An imported snapshot.
 #[derive(Debug, Clone)]
 pub struct Imported {
-    /// What it holds, measured on this node.
+    /// Its contents, measured on this node.
     pub saved: Saved,
     /// The note of the export.
     pub note: String,

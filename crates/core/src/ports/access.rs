@@ -51,7 +51,7 @@ pub struct NewKey {
     pub name: String,
     /// Whether it may act for all teams.
     pub admin: bool,
-    /// What its sandboxes may use together. Cannot be changed later.
+    /// The limits of its sandboxes together. Cannot be changed later.
     pub quota: Option<Quota>,
 }
 

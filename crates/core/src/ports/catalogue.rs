@@ -25,7 +25,7 @@ pub struct RefusedEdit {
     pub at: Timestamp,
     /// Where it came from, for people.
     pub source: String,
-    /// What is wrong with it.
+    /// The problem.
     pub message: String,
 }
 

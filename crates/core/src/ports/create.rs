@@ -33,7 +33,7 @@ pub struct SandboxRequest {
     pub timeout: Duration,
     /// Whether it has no deadline at all.
     pub endless: bool,
-    /// What happens at the deadline.
+    /// The action at the deadline.
     pub on_timeout: OnTimeout,
     /// Whether traffic wakes it when it is paused.
     pub auto_resume: bool,

@@ -129,7 +129,7 @@ pub enum CommandOutput {
 pub struct CommandExit {
     /// Its exit code; -1 when a signal ended it.
     pub code: i32,
-    /// What ended it, if it did not exit by itself: `signal: killed`.
+    /// The reason of its end, if it did not exit by itself: `signal: killed`.
     pub error: Option<String>,
 }
 

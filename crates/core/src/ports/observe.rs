@@ -42,7 +42,7 @@ pub enum EventKind {
 /// Something that happened to a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SandboxEvent {
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
     /// When it happened.
     pub at: Timestamp,

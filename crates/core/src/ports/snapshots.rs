@@ -19,7 +19,7 @@ use crate::template::TemplateRef;
 pub struct NewSnapshot {
     /// Its name; a snapshot without one is known by its id.
     pub name: Option<TemplateRef>,
-    /// What to keep; the default of the sandbox's template when absent.
+    /// The contents to keep; the default of the sandbox's template when absent.
     pub contents: Option<Contents>,
     /// Whether the sandbox keeps running.
     pub keep_running: bool,

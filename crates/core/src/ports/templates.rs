@@ -41,7 +41,7 @@ pub struct TemplateRequest {
     pub workdir: Option<String>,
     /// Environment over the image's.
     pub env: BTreeMap<String, String>,
-    /// What a pause or a snapshot of its sandboxes keeps by default.
+    /// The default contents of a pause or a snapshot of its sandboxes.
     pub persistent: Contents,
     /// The most processor time that its sandboxes can be given while they run.
     pub max_cpu: Option<MilliCpu>,

@@ -1,4 +1,4 @@
-//! What a sync does with a path that differs between a session and its machine.
+//! The decision of a sync about a path that differs between a session and its machine.
 //!
 //! Both sides may have changed a file since they last agreed on it. No user's work is lost: a change wins over a
 //! deletion, and of two changes both are kept, the machine's under another name ([`SessionPath::copy`]).

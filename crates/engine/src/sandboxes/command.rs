@@ -34,7 +34,7 @@ pub(crate) enum DeadlineChange {
 /// A request to pause.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PauseRequest {
-    /// What to keep; none for the template's default.
+    /// The contents to keep; none for the template's default.
     pub(crate) contents: Option<Contents>,
     /// Whether to refuse when the daemon does not answer.
     pub(crate) healthy: bool,
@@ -58,7 +58,7 @@ pub(crate) struct ResumeRequest {
 pub(crate) struct SnapshotRequest {
     /// The id of the snapshot.
     pub(crate) id: SnapshotId,
-    /// What to keep; none for the template's default.
+    /// The contents to keep; none for the template's default.
     pub(crate) contents: Option<Contents>,
     /// The record for users; none for a copy of the engine's own.
     pub(crate) note: Option<SnapshotNote>,
@@ -85,7 +85,7 @@ pub(crate) struct SnapshotNote {
 pub(crate) struct Taken {
     /// The record of the sandbox at that moment.
     pub(crate) record: Arc<SandboxRecord>,
-    /// What the copy contains.
+    /// The contents of the copy.
     pub(crate) saved: Saved,
     /// The record of the snapshot.
     pub(crate) noted: Option<SnapshotRecord>,
@@ -136,7 +136,7 @@ impl Drop for Claiming {
 pub(crate) struct ClaimRequest {
     /// The team that gets it.
     pub(crate) team: TeamId,
-    /// What it becomes.
+    /// Its new specification.
     pub(crate) spec: SandboxSpec,
     /// The idempotency key of the request.
     pub(crate) idempotency: Option<IdempotencyKey>,

@@ -4,7 +4,7 @@ use shoal_core::driver::{Found, FoundPaused};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::state::{FailReason, Input, KillReason, StateKind};
 
-/// What recovery does with a sandbox.
+/// The decision of recovery about a sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RecoveryAction {
     /// Keep it as recorded.

@@ -19,7 +19,7 @@ use super::mailbox::Mailbox;
 use super::quota::Load;
 use super::waking::Waking;
 
-/// What a sandbox's task has said of it last.
+/// The last published state of a sandbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
     pub(crate) record: Arc<SandboxRecord>,
@@ -137,7 +137,7 @@ impl SandboxRegistry {
         }
     }
 
-    /// What a sandbox's task has published last.
+    /// The last state that a sandbox's task has published.
     pub(super) fn published(&self, id: &SandboxId) -> Option<watch::Receiver<Published>> {
         self.by_id
             .read()
@@ -172,7 +172,7 @@ impl SandboxRegistry {
             .collect()
     }
 
-    /// What the sandboxes of a team have of the machine together that do not rest.
+    /// The share of the machine that a team's awake sandboxes have together.
     pub(crate) fn load_of(&self, team: TeamId) -> Load {
         let entries = self.by_id.read();
         let loads = entries.values().filter_map(|entry| {

@@ -336,7 +336,7 @@ impl Sandbox {
     }
 }
 
-/// What everybody sees of a sandbox with this record.
+/// The public view of a sandbox with this record.
 fn published(sandboxes: &Sandboxes, record: &Arc<SandboxRecord>) -> Published {
     let route = || route_of(sandboxes, record);
     Published {

@@ -38,7 +38,7 @@ impl ClaimedName {
         }
     }
 
-    /// What it means.
+    /// Its meaning.
     pub(crate) fn template(&self) -> &TemplateId {
         &self.template
     }
@@ -59,7 +59,7 @@ impl Drop for ClaimedName {
 }
 
 impl Snapshots {
-    /// What `name` means to a team, or `fresh` when it means nothing yet.
+    /// The meaning of `name` for a team, or `fresh` when it has none yet.
     pub(crate) fn claim(
         &self,
         team: TeamId,

@@ -1,4 +1,4 @@
-//! What became of requests that carried an idempotency key.
+//! The results of requests with an idempotency key.
 
 use std::time::Duration;
 

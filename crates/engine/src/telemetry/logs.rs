@@ -1,4 +1,4 @@
-//! What the daemons in sandboxes wrote, kept for a while after their end.
+//! The logs of the daemons in sandboxes, kept for a while after their end.
 //!
 //! One file a sandbox and one that is full: what a sandbox can fill is bounded, and the latest is
 //! always there. What all sandboxes of a team fill is bounded too, those that have ended included.
@@ -69,7 +69,7 @@ impl LogStore {
     /// and the latest of one sandbox in any case.
     pub(crate) fn open(directory: PathBuf, team_max: u64) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
-        // What a sandbox says is for its tenant alone.
+        // The log of a sandbox is for its tenant alone.
         fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
         Ok(Self {
             directory,

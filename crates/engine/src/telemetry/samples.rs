@@ -1,4 +1,4 @@
-//! What sandboxes use, over time.
+//! The use of sandboxes over time.
 //!
 //! Kept in memory: fine for an hour, then coarse for a week. A restart of the server begins anew.
 

@@ -72,7 +72,7 @@ impl TeamMetrics {
         }
     }
 
-    /// What a team did between two moments, the oldest first.
+    /// The samples of a team between two moments, the oldest first.
     pub(crate) fn between(
         &self,
         team: TeamId,

@@ -8,7 +8,7 @@ use shoal_core::template::{Template, TemplateName, TemplateRef};
 
 use super::Templates;
 
-/// What owns a name, so that a team cannot give it to something else.
+/// The owner of a name, so that a team cannot give it to something else.
 #[derive(Debug)]
 pub(crate) enum NameOwner {
     /// A template of the team.
@@ -22,7 +22,7 @@ pub(crate) enum NameOwner {
 }
 
 impl Templates {
-    /// What owns `name`, as a name or an id, from the point of view of a team. The answer stays valid
+    /// The owner of `name`, a name or an id, from the point of view of a team. The answer stays valid
     /// while the caller holds [`BuildRecords::changing`](crate::build_records::BuildRecords::changing).
     pub(crate) fn name_owner(
         &self,

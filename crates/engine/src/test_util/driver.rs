@@ -265,14 +265,14 @@ impl FakeDriver {
         sandboxes.get(id).map(|sandbox| sandbox.spec.owner)
     }
 
-    /// What the present run of a sandbox started from.
+    /// The origin of the present run of a sandbox.
     #[must_use]
     pub fn start(&self, id: &SandboxId) -> Option<Start> {
         let sandboxes = self.state.sandboxes.lock();
         sandboxes.get(id).map(|sandbox| sandbox.spec.start.clone())
     }
 
-    /// What the daemon of a sandbox was handed before it ran.
+    /// The token that the daemon of a sandbox got before it ran.
     #[must_use]
     pub fn guest_token(&self, id: &SandboxId) -> Option<Token> {
         let sandboxes = self.state.sandboxes.lock();
@@ -300,7 +300,7 @@ impl FakeDriver {
         self.state.snapshots.lock().keys().copied().collect()
     }
 
-    /// What `look` says of a sandbox that is alive, or makes of it.
+    /// The result of `look` at a sandbox that is alive.
     fn of_live<T>(
         &self,
         id: &SandboxId,

@@ -59,7 +59,7 @@ pub struct FakeGuest {
     pub input: Arc<Mutex<Vec<u8>>>,
     /// Its files, by path.
     pub files: Arc<Mutex<BTreeMap<String, Bytes>>>,
-    /// What runs in it, in the eyes of its daemon.
+    /// The daemon's view of what runs in it.
     pub activity: Arc<Mutex<Activity>>,
     /// Its links, by path. A link leads to the file of the same path, or nowhere.
     pub links: Arc<Mutex<BTreeSet<String>>>,

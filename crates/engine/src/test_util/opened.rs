@@ -8,7 +8,7 @@ use shoal_core::auth::{ApiKey, Principal};
 use super::{FakeDriver, FakeGuest, ManualClock, NoImages};
 use crate::{Engine, EngineConfig, EngineParts, SqliteStore};
 
-/// What an engine in this directory is made of, each part of it a fake but the store.
+/// The parts of an engine in this directory, all fakes but the store.
 ///
 /// # Panics
 /// When the store cannot be opened.

@@ -33,7 +33,7 @@ pub enum OpenDriverError {
     NoDaemon {
         /// Where it was looked for.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A part could not be set up.
@@ -41,7 +41,7 @@ pub enum OpenDriverError {
     Part {
         /// Which part.
         part: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

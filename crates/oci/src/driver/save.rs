@@ -340,7 +340,7 @@ impl Save {
     }
 }
 
-/// What the sandbox does after its memory and files are saved.
+/// The sandbox's next state after its memory and files are saved.
 #[derive(Clone, Copy)]
 enum Then<'a> {
     /// The sandbox ends, and its files stay where they are.

@@ -19,7 +19,7 @@ const COPIED: [&str; 4] = [
     label::CLAIM_UID,
 ];
 
-/// What to do about the pod.
+/// The next step for the pod.
 #[derive(Debug, PartialEq)]
 pub(super) enum Plan {
     /// Nothing: there is none, and none is wanted.

@@ -10,7 +10,7 @@ use super::model::Wanted;
 use crate::owner::{self, Owner};
 use crate::slim::Service;
 
-/// What to do about the service.
+/// The next step for the service.
 #[derive(Debug, PartialEq)]
 pub(super) enum Plan {
     /// Nothing: there is none of the sandbox's, and none is wanted.

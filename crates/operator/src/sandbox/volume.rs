@@ -11,7 +11,7 @@ use super::pod::claim_name;
 use crate::owner::{self, Owner};
 use crate::slim::PersistentVolumeClaim;
 
-/// What to do about a volume claim.
+/// The next step for a volume claim.
 #[derive(Debug, PartialEq)]
 pub(super) enum Plan {
     /// Nothing: it is the sandbox's. Later changes of the template do not change it.

@@ -16,7 +16,7 @@ use crate::slim::NetworkPolicy;
 /// The namespace of the router, from which sandboxes can be reached by default.
 const ROUTER_NAMESPACE: &str = "agent-sandbox-system";
 
-/// What to do about the policy.
+/// The next step for the policy.
 #[derive(Debug, PartialEq)]
 pub(super) enum Plan {
     Keep,

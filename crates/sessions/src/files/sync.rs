@@ -60,7 +60,7 @@ pub(super) struct Sync {
     settled: u64,
 }
 
-/// What the machine reports at a path.
+/// The machine's report about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     /// A file that returns.

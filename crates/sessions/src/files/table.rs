@@ -30,7 +30,7 @@ pub(super) struct Table {
     withheld: BTreeSet<SessionPath>,
     /// Files of the machine for which the session has no room.
     refused: BTreeMap<SessionPath, FileState>,
-    /// What the machine does not report, and why.
+    /// The files that the machine does not report, and why.
     limited: BTreeMap<Option<SessionPath>, String>,
     /// The session's `.gitignore` files.
     ignoring: Ignoring,

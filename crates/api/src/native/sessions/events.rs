@@ -60,7 +60,7 @@ async fn watch(
     Ok(reader.follow("files", told))
 }
 
-/// What an event says about the files at or below a path.
+/// The notice about the files at or below a path.
 fn files(event: SessionEvent, below: Option<&SessionPath>) -> Option<SessionFilesNotice> {
     let SessionFact::Files { changed, removed } = event.fact else {
         return None;

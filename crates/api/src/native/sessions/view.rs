@@ -37,7 +37,7 @@ pub(super) fn session(view: SessionView, origin: &Origin) -> wire::Session {
     }
 }
 
-/// What isolates a machine, by the names that people know.
+/// The isolation of a machine, by the names that people know.
 fn isolated_by(isolation: Isolation) -> &'static str {
     match isolation {
         Isolation::UserspaceKernel => "gvisor",

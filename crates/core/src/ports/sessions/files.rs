@@ -64,7 +64,7 @@ pub struct SyncView {
     pub connected: bool,
     /// The copies of conflicts.
     pub conflicts: Vec<SessionPath>,
-    /// What is not synchronised, and why, for people.
+    /// The files that are not synchronised, and why, for people.
     pub notes: Vec<String>,
 }
 

@@ -129,7 +129,7 @@ impl Sandbox {
         Ok(Some(self.inside(&activity)))
     }
 
-    /// What runs inside. The start command of the template is no program of the user's.
+    /// The programs and connections inside. The start command of the template is no program of the user's.
     fn inside(&self, activity: &Activity) -> Inside {
         let start = self.record.spec.start.as_ref();
         let is_start = |line: &Vec<String>| {

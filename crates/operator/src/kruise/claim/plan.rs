@@ -14,7 +14,7 @@ const READY_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 /// How long a completed claim stays if it does not say.
 const KEPT: SignedDuration = SignedDuration::from_mins(60);
 
-/// What a claim has, and what it needs.
+/// The present and the wanted state of a claim.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// How many sandboxes its user has: as many as ever were usable, although some may be gone.

@@ -12,7 +12,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 /// The duration of `forever`.
 const FOREVER: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
-/// What a sandbox's deadlines require.
+/// The step that a sandbox's deadlines require.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing, ever.
