@@ -31,6 +31,12 @@ const RUNSC_FLAGS: [&str; 7] = [
 /// The timeout of the daemon's first answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The directory of the mount points.
+const ROOTS: &str = "/run/shoal-bench";
+
+/// The access token of the daemons in bare containers.
+const TOKEN: &str = "bare";
+
 /// The cgroup of the bare containers in each hierarchy.
 const CGROUP: &str = "shoal-bench";
 
@@ -82,7 +88,7 @@ impl Bare {
             runtime: runtime.to_owned(),
             directory: server.data().join("bare").join(runtime),
             config: serde_json::from_slice(&config)?,
-            lower: lower_of(&server.sandbox(&plain.id).join("root"))?,
+            lower: lower_of(&plain.id)?,
             made: 0,
         };
         bare.sweep();
@@ -145,9 +151,8 @@ impl Bare {
         self.made += 1;
         let name = format!("shb{}{}", &self.runtime[3..], self.made);
         let directory = self.directory.join(&name);
-        for part in ["work", "root"] {
-            fs::create_dir_all(directory.join(part))?;
-        }
+        fs::create_dir_all(directory.join("work"))?;
+        fs::create_dir_all(root_of(&name))?;
         match image {
             None => fs::create_dir_all(directory.join("upper"))?,
             Some(image) => {
@@ -155,7 +160,7 @@ impl Bare {
                 succeed(copy.arg("-a").arg(image.join("upper")).arg(&directory))?;
             }
         }
-        let config = serde_json::to_vec(&self.config_of(&name, &directory))?;
+        let config = serde_json::to_vec(&self.config_of(&name))?;
         fs::write(directory.join("config.json"), config)?;
         let [a, b] = self.made.to_be_bytes();
         let net = |last: u8| Ipv4Addr::new(10, 97, a.wrapping_mul(64) + (b >> 6), (b << 2) + last);
@@ -174,9 +179,9 @@ impl Bare {
         })
     }
 
-    fn config_of(&self, name: &str, directory: &Path) -> Value {
+    fn config_of(&self, name: &str) -> Value {
         let mut config = self.config.clone();
-        config["root"]["path"] = json!(directory.join("root"));
+        config["root"]["path"] = json!(root_of(name));
         config["linux"]["cgroupsPath"] = json!(format!("/{CGROUP}/{name}"));
         let namespaces = config["linux"]["namespaces"].as_array_mut();
         for namespace in namespaces.into_iter().flatten() {
@@ -197,7 +202,7 @@ impl Bare {
         );
         mount(
             Some("overlay"),
-            &directory.join("root"),
+            &root_of(name),
             Some("overlay"),
             MsFlags::empty(),
             Some(options.as_str()),
@@ -210,7 +215,9 @@ impl Bare {
                 .arg(image.join("memory")),
         };
         command.args(["--detach", "--bundle"]);
-        succeed(command.arg(directory).arg(name))
+        command.arg(directory).arg(name).stdout(Stdio::null());
+        // The daemon reads its access token before it listens. A restored one has it in memory.
+        feed(&mut command, &format!("{TOKEN}\n"))
     }
 
     /// Starts a background program in a container.
@@ -281,7 +288,8 @@ impl Bare {
     pub(crate) fn remove(&self, container: &Container) -> anyhow::Result<f64> {
         let begun = Instant::now();
         succeed(self.command().args(["delete", "--force", &container.name]))?;
-        umount2(&container.directory.join("root"), MntFlags::MNT_DETACH)?;
+        umount2(&root_of(&container.name), MntFlags::MNT_DETACH)?;
+        fs::remove_dir(root_of(&container.name))?;
         succeed(Command::new("ip").args(["netns", "del", &container.name]))?;
         let took = millis(begun.elapsed());
         fs::remove_dir_all(&container.directory)?;
@@ -315,7 +323,8 @@ impl Bare {
                 let _ = command.stderr(Stdio::null()).status();
             };
             quiet(self.command().args(["delete", "--force"]).arg(&name));
-            let _ = umount2(&path.join("root"), MntFlags::MNT_DETACH);
+            let _ = umount2(&root_of(&name), MntFlags::MNT_DETACH);
+            let _ = fs::remove_dir(root_of(&name));
             quiet(Command::new("ip").args(["netns", "del"]).arg(&name));
         }
         // gVisor mounts an empty namespace in its state directory.
@@ -340,13 +349,20 @@ impl Drop for Bare {
     }
 }
 
-/// The layers of an overlay, from the mount table.
-fn lower_of(root: &Path) -> anyhow::Result<String> {
+/// The mount point of a bare container. Root of a user namespace is another user of the machine, and must reach it.
+fn root_of(name: impl AsRef<Path>) -> PathBuf {
+    Path::new(ROOTS).join(name)
+}
+
+/// The layers of a sandbox's overlay, from the mount table.
+fn lower_of(sandbox: &str) -> anyhow::Result<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    let root = root.display().to_string();
-    let line = mounts
-        .lines()
-        .find(|line| line.split(' ').nth(4) == Some(&root));
+    let root = format!("/{sandbox}/root");
+    let is_root = |line: &&str| {
+        let place = line.split(' ').nth(4);
+        place.is_some_and(|place| place.ends_with(&root))
+    };
+    let line = mounts.lines().find(is_root);
     let options = line.and_then(|line| line.rsplit(' ').next());
     let lower = options.and_then(|o| o.split(',').find_map(|o| o.strip_prefix("lowerdir=")));
     Ok(lower.context("the sandbox has no overlay")?.to_owned())

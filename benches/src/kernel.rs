@@ -48,7 +48,9 @@ impl Kernel {
             .arg(&place)
             .arg(PACKAGE);
         succeed(&mut pip)?;
-        succeed(Command::new("chmod").args(["-R", "a+rX"]).arg(&place))?;
+        // The directories above as well: `pip` makes them for their owner alone.
+        let open = ["-R", "a+rX"];
+        succeed(Command::new("chmod").args(open).arg(kernel.lower()))?;
         let _ = fs::remove_dir_all(venv);
         Ok(kernel)
     }
