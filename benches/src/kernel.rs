@@ -49,8 +49,8 @@ impl Kernel {
             .arg(PACKAGE);
         succeed(&mut pip)?;
         // The directories above as well: `pip` makes them for their owner alone.
-        let open = ["-R", "a+rX"];
-        succeed(Command::new("chmod").args(open).arg(kernel.lower()))?;
+        let mut chmod = Command::new("chmod");
+        succeed(chmod.args(["-R", "a+rX"]).arg(kernel.lower()))?;
         let _ = fs::remove_dir_all(venv);
         Ok(kernel)
     }

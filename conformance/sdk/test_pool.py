@@ -113,7 +113,7 @@ def listed(server: Installation) -> set[str]:
     return found
 
 
-def is_still(server: Installation, sandbox: str) -> bool:
+def is_frozen(server: Installation, sandbox: str) -> bool:
     """Whether the kernel has frozen all its processes."""
     for group in server.groups():
         if group.name != sandbox:
@@ -217,22 +217,22 @@ def test_a_member_that_waits_takes_no_processor_time_until_it_is_handed_out(serv
     name = f"warm-{runtime}"
     put(server, entry(server, runtime, 1))
     (waiting,) = full(server, name, 1)
-    wait_until(lambda: is_still(server, waiting), 60, "the member is held still")
+    wait_until(lambda: is_frozen(server, waiting), 60, "the member is frozen")
     before = used(server, waiting)
     for _ in range(50):
         pool(server, name)
     assert used(server, waiting) == before > 0
     status, answer = post(server, {"templateID": name, "timeout": 120})
     assert (status, answer["sandboxID"], answer["shoal"]["origin"]) == (201, waiting, "pooled")
-    assert not is_still(server, waiting) and used(server, waiting) > before
+    assert not is_frozen(server, waiting) and used(server, waiting) > before
     assert Sandbox.connect(waiting, **server.options()).commands.run(FETCH).stdout.strip() == "200"
 
 
 def test_a_member_that_waits_is_found_by_the_next_server_and_ends_like_another(server):
     put(server, entry(server, "runsc", 2))
     waiting = full(server, "warm-runsc", 2)
-    still = lambda: all(is_still(server, member) for member in waiting)  # noqa: E731
-    wait_until(still, 60, "the members are held still")
+    frozen = lambda: all(is_frozen(server, member) for member in waiting)  # noqa: E731
+    wait_until(frozen, 60, "the members are frozen")
     server.crash()
     server.start()
     assert full(server, "warm-runsc", 2) == waiting

@@ -40,10 +40,11 @@ const FILL_TIMEOUT: Duration = Duration::from_secs(300);
 /// The note about this group in BENCHMARKS.md.
 pub(crate) const NOTE: &str = "**pools**: a catalogue entry with the image of `base`. Its \
 members have less memory and processor time than claimed sandboxes, so a claim raises both; there \
-is no `warmupCmd` and no `startupCmd`, but for parked members: those start a web server in Python. A claim: from the request to its 201, with a full pool and \
-no other request. Compared with a create of `base`. Claims per second: all members, while the \
-pool refills. Refill: from the end of all members until as many new ones are ready. Compared with \
-as many creates, one after another.";
+is no `warmupCmd` and no `startupCmd`. A claim: from the request to its 201, with a full pool and \
+no other request. Compared with a create of `base`. Parked members: their `warmupCmd` starts a web \
+server in Python, which the create does not. Claims per second: all members, while the pool \
+refills. Refill: from the end of all members until as many new ones are ready. Compared with as \
+many creates, one after another.";
 
 /// Runs the group.
 pub(crate) async fn measure(server: &Server, report: &mut Report) -> anyhow::Result<()> {

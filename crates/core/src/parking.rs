@@ -145,12 +145,17 @@ impl ParkingRules {
         {
             return Err(Stays::EndsSoon);
         }
-        let needed = facts.memory.saturating_add(self.disk_room.bytes());
-        if facts.room.is_some_and(|room| room < needed) {
+        if !has_room(facts.memory, self.disk_room, facts.room) {
             return Err(Stays::NoRoom);
         }
         Ok(())
     }
+}
+
+/// Whether a save of `memory` bytes leaves `reserve` of the `room`, which is `None` if it is not known.
+#[must_use]
+pub fn has_room(memory: u64, reserve: Mib, room: Option<u64>) -> bool {
+    room.is_none_or(|room| room >= memory.saturating_add(reserve.bytes()))
 }
 
 /// A reading of a sandbox's processor time.

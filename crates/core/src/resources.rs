@@ -126,6 +126,14 @@ pub struct Usage {
     pub disk_bytes: u64,
 }
 
+impl Usage {
+    /// The most bytes that a save of the memory writes.
+    #[must_use]
+    pub fn saved_at_most(&self) -> u64 {
+        self.memory_bytes.saturating_add(self.cache_bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -53,6 +53,15 @@ pub struct ParkingPlan<K> {
     pub wake: Vec<K>,
 }
 
+impl<K> Default for ParkingPlan<K> {
+    fn default() -> Self {
+        Self {
+            park: Vec::new(),
+            wake: Vec::new(),
+        }
+    }
+}
+
 /// Plans which members to park and to wake, so that `hot` stay in memory. `starting` members are hot soon.
 ///
 /// * The hot members that became ready first stay: claims take those, so that no member is parked only to be

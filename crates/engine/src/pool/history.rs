@@ -63,7 +63,7 @@ impl History {
 
 impl Pool {
     /// The pool at this moment.
-    fn now(&self, bounds: &PoolBounds, now: Timestamp) -> PoolSample {
+    pub(super) fn now(&self, bounds: &PoolBounds, now: Timestamp) -> PoolSample {
         PoolSample {
             at: now,
             size: self.size(bounds, now),

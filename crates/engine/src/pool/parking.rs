@@ -38,6 +38,11 @@ impl PoolMembers {
     ) -> ParkingPlan<SandboxId> {
         let mut pools = self.by_entry.lock();
         let pool = pools.entry(entry.clone()).or_default();
+        let all_stay =
+            hot >= pool.members.len() && pool.members.values().all(|m| m.place == MemberPlace::Hot);
+        if all_stay {
+            return ParkingPlan::default();
+        }
         let members = pool.members.iter();
         let ready: Vec<_> = members
             .filter(|(_, member)| member.digest.as_deref() == Some(digest))

@@ -55,31 +55,25 @@ impl Pools {
     pub(crate) fn list(&self) -> Vec<PoolView> {
         let in_force = self.parts.catalogues.current();
         let now = self.parts.clock.now();
+        let none = Pool::default();
         let pools = self.parts.members.by_entry.lock();
         let entries = in_force.catalogue.entries().iter();
         let described = entries.filter_map(|entry| {
             let bounds = PoolBounds::from(entry.pool.as_ref().filter(|_| !entry.is_dynamic())?);
-            let mut view = PoolView {
+            let pool = pools.get(&entry.name).unwrap_or(&none);
+            let sample = pool.now(&bounds, now);
+            let faults = pool.start_fault.iter().chain(&pool.claim_fault);
+            Some(PoolView {
                 template: entry.name.clone(),
-                size: bounds.size,
-                ready: 0,
-                parked: 0,
-                starting: 0,
-                claimed: 0,
-                misses: 0,
-                claim_times: None,
-                fault: None,
-            };
-            if let Some(pool) = pools.get(&entry.name) {
-                view.size = pool.size(&bounds, now);
-                view.claim_times = pool.history.claim_times();
-                (view.ready, view.parked) = (pool.ready(), pool.parked());
-                view.starting = pool.members.len() - view.ready;
-                (view.claimed, view.misses) = (pool.claims, pool.misses);
-                let faults = pool.start_fault.iter().chain(&pool.claim_fault);
-                view.fault = faults.max_by_key(|fault| fault.at).cloned();
-            }
-            Some(view)
+                size: sample.size,
+                ready: sample.ready,
+                parked: sample.parked,
+                starting: pool.members.len() - sample.ready,
+                claimed: sample.claimed,
+                misses: sample.misses,
+                claim_times: pool.history.claim_times(),
+                fault: faults.max_by_key(|fault| fault.at).cloned(),
+            })
         });
         described.collect()
     }

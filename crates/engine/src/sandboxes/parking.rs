@@ -7,7 +7,7 @@ use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::driver::{DriverError, RuntimeInfo};
 use shoal_core::id::SandboxId;
-use shoal_core::parking::{CpuReading, Facts, LONGEST_LOOK, ParkingRules};
+use shoal_core::parking::{CpuReading, Facts, LONGEST_LOOK, ParkingRules, has_room};
 use shoal_core::resources::Usage;
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::state::StateKind;
@@ -112,10 +112,8 @@ impl Sandboxes {
             return Ok(false);
         }
         let usage = self.parts.drivers.of(&record).usage(id).await?;
-        let written = usage.memory_bytes.saturating_add(usage.cache_bytes);
-        let needed = written.saturating_add(settings.disk_room.bytes());
         let room = self.room_for(&record).await;
-        if room.is_some_and(|room| room < needed) {
+        if !has_room(usage.saved_at_most(), settings.disk_room, room) {
             return Ok(false);
         }
         self.call(id, Command::ParkMember).await
@@ -154,7 +152,7 @@ impl Sandboxes {
             since: record.since,
             keeps_memory: runtime.memory_snapshot,
             ends_at: record.ends_at(),
-            memory: usage.memory_bytes.saturating_add(usage.cache_bytes),
+            memory: usage.saved_at_most(),
             room: None,
         };
         let judge = |facts: &Facts| {

@@ -371,10 +371,7 @@ async fn a_snapshot_goes_by_itself_and_may_take_its_source_along() {
     assert!(!fixture.lives(&id));
     assert_eq!(fixture.listed().len(), 3);
     fixture.clock.advance(seconds(1800));
-    assert!(
-        !fixture.listed().contains(&reference),
-        "nobody sees it any more"
-    );
+    assert!(!fixture.listed().contains(&reference), "no list shows it");
     let late = fixture
         .engine
         .create(&fixture.me, new(&reference), None)
@@ -523,7 +520,7 @@ pub(super) async fn left_in(fixture: &Fixture, id: &SandboxId, state: State) {
     store.commit(next, Some(found.version)).await.unwrap();
 }
 
-/// What a store that lost its last moments says of a sandbox: this state, in this run.
+/// Sets the record of a sandbox back, as a store does that lost its last commits.
 async fn noted_last(fixture: &Fixture, id: &SandboxId, state: State, execution: ExecutionId) {
     let store = SqliteStore::open(&fixture.directory.path().join("shoal.db")).unwrap();
     let found = store.sandbox(id).await.unwrap().unwrap();
@@ -553,9 +550,9 @@ async fn a_pause_outlives_the_machine_and_one_that_was_gone_on_from_is_not_gone_
             .execution
     };
     let later = ExecutionId::from_entropy([7; 16]);
-    // The machine went down when what was noted last was not on its disk.
+    // The machine crashed before the last commit was on its disk.
     noted_last(&fixture, &ids[0], State::Running, run(&ids[0])).await;
-    // What is there is what this run began with, and was not discarded on the disk either.
+    // The checkpoint is the one that this run started from. Its removal was not on the disk either.
     noted_last(&fixture, &ids[1], State::Running, later).await;
     noted_last(&fixture, &ids[2], State::Pausing, later).await;
     let (driver, clock) = (&fixture.driver, &fixture.clock);

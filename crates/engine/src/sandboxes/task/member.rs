@@ -265,6 +265,10 @@ impl Sandbox {
 
     /// Wakes a parked member, which stays in its pool.
     pub(super) async fn wake_member(&mut self) -> Result<(), SandboxError> {
+        // Its claim may have come first.
+        if self.record.pool_member().is_none() {
+            return Err(SandboxError::NotFound(self.record.id.clone()));
+        }
         self.awake().await?;
         self.must_run()?;
         self.freeze_soon();

@@ -1,5 +1,6 @@
 //! The label of a sandbox, or of its template, decides whether and when it is parked.
 
+use shoal_core::clock::Clock;
 use shoal_core::sandbox::PARKING_KEY;
 
 use super::*;
@@ -38,11 +39,13 @@ async fn a_label_asks_for_parking_where_it_is_not_the_default() {
 async fn a_label_wins_over_the_default_time() {
     let fixture = parking().await;
     let stays = fixture.start_one(labelled("off")).await;
+    let begun = fixture.clock.now();
     let patient = fixture.start_one(labelled("600s")).await;
     let plain = fixture.start_one(long()).await;
     fixture.parked(&plain).await;
-    // However long the park has taken, it was less than ten minutes of this clock.
-    assert_eq!(fixture.state_now(&patient), StateKind::Running);
+    // On a busy machine the park may take ten minutes of this clock.
+    let is_early = fixture.clock.now().since(begun) < seconds(600);
+    assert!(!is_early || fixture.state_now(&patient) == StateKind::Running);
     fixture.pass(&patient, 600).await;
     fixture.parked(&patient).await;
     assert_eq!(fixture.state_now(&stays), StateKind::Running);

@@ -1,4 +1,4 @@
-//! What is counted of pools, and how it is called: dashboards know it by that.
+//! The metrics and the history of pools. Dashboards depend on the names.
 
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 
 use super::*;
 
-/// Remembers what was counted of pools, under which labels, and to which values.
+/// A recorder of metrics: name and labels, and the value.
 #[derive(Debug, Clone, Default)]
 struct Seen(Arc<Mutex<BTreeMap<String, f64>>>);
 
-/// One of them.
+/// One metric.
 #[derive(Debug)]
 struct One(Seen, String);
 
@@ -24,7 +24,7 @@ impl Seen {
         Arc::new(One(self.clone(), line))
     }
 
-    /// What was counted of pools.
+    /// The metrics of pools.
     fn of_pools(&self) -> BTreeMap<String, f64> {
         let mut all = self.0.lock().clone();
         all.retain(|line, _| line.contains(" shoal_pool_"));

@@ -56,12 +56,12 @@ impl Pooled {
     }
 
     /// They wait frozen, as other members do, some time after they were awake.
-    async fn held_still(&self, members: &[SandboxId]) {
+    async fn frozen_again(&self, members: &[SandboxId]) {
         let frozen = |fixture: &Self| {
             fixture.clock.advance(Duration::from_millis(100));
             members.iter().all(|id| fixture.driver.is_frozen(id))
         };
-        self.until("held still", frozen).await;
+        self.until("frozen", frozen).await;
     }
 
     /// No further member gets ready.
@@ -143,7 +143,7 @@ async fn members_are_woken_when_more_are_to_stay_in_memory() {
     fixture.put(json!([warm(3)])).await;
     fixture.parked(0).await;
     assert_eq!(fixture.members(), members);
-    fixture.held_still(&members).await;
+    fixture.frozen_again(&members).await;
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn a_member_that_cannot_be_saved_stays_and_is_tried_again_later() {
     fixture.look();
     fixture.until("tried", |_| saves() > before).await;
     let id = fixture.members().remove(0);
-    fixture.held_still(&[id]).await;
+    fixture.frozen_again(&[id]).await;
     assert_eq!((saves(), fixture.view().parked), (before + 1, 0));
     fixture.driver.refuse(Refusals::default());
     fixture.clock.advance(AGAIN);
@@ -209,7 +209,7 @@ async fn where_nothing_is_parked_members_stay_in_memory() {
     fixture.put(json!([hot(2, 0)])).await;
     fixture.full(2).await;
     fixture.clock.advance(SETTLED);
-    fixture.held_still(&fixture.members()).await;
+    fixture.frozen_again(&fixture.members()).await;
     fixture.look();
     assert_eq!(fixture.view().parked, 0);
     assert_eq!(origin(&*fixture.create().await), StartKind::Pooled);
@@ -259,4 +259,29 @@ async fn a_member_that_is_claimed_while_it_is_parked_wakes() {
     let made = claim.await.unwrap().unwrap().record;
     assert_eq!((origin(&made), &made.id), (StartKind::Pooled, &id));
     assert!(made.state.is_running());
+}
+
+#[tokio::test]
+async fn a_member_that_is_claimed_while_it_wakes_is_handed_out_and_not_frozen() {
+    let fixture = Pooled::of(1, 0).await;
+    fixture.parked(1).await;
+    let id = fixture.members().remove(0);
+    fixture.driver.starts().shut();
+    fixture.put(json!([hot(1, 1)])).await;
+    fixture
+        .until("woken", |fixture| fixture.driver.starts().waiting() == 1)
+        .await;
+    let (engine, me) = (fixture.engine.clone(), fixture.me.clone());
+    let claim = tokio::spawn(async move { engine.create(&me, asked(), None).await });
+    fixture
+        .until("taken", |fixture| !fixture.members().contains(&id))
+        .await;
+    fixture.driver.starts().open();
+    let made = claim.await.unwrap().unwrap().record;
+    assert_eq!((origin(&made), &made.id), (StartKind::Pooled, &id));
+    fixture.full(1).await;
+    fixture.clock.advance(SETTLED);
+    fixture.frozen_again(&fixture.members()).await;
+    assert!(!fixture.driver.is_frozen(&id));
+    assert!(fixture.engine.authorize(&fixture.me, &id).is_ok());
 }

@@ -4,12 +4,12 @@ use super::*;
 
 const SETTLED: Duration = Duration::from_secs(10);
 
-async fn held(fixture: &Pooled) {
+async fn frozen(fixture: &Pooled) {
     let all = |fixture: &Pooled| {
         let members = fixture.members();
         members.iter().all(|id| fixture.driver.is_frozen(id))
     };
-    fixture.until("held still", all).await;
+    fixture.until("frozen", all).await;
 }
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn members_are_frozen_while_they_wait_and_thaw_when_claimed() {
     fixture.clock.advance(Duration::from_millis(1));
     let first = fixture.members().remove(0);
     fixture
-        .until("held still", |fixture| fixture.driver.is_frozen(&first))
+        .until("frozen", |fixture| fixture.driver.is_frozen(&first))
         .await;
     let made = fixture.create().await;
     assert_eq!((origin(&made), &made.id), (StartKind::Pooled, &first));
@@ -31,7 +31,7 @@ async fn members_are_frozen_while_they_wait_and_thaw_when_claimed() {
     }
     fixture.full(2).await;
     fixture.clock.advance(SETTLED);
-    held(&fixture).await;
+    frozen(&fixture).await;
     assert!(
         !fixture.driver.is_frozen(&made.id),
         "it is no member any more"
@@ -47,7 +47,7 @@ async fn the_next_server_lets_them_go_on_as_well() {
     let id = fixture.members().remove(0);
     assert!(!fixture.driver.is_frozen(&id), "it has not settled yet");
     fixture.clock.advance(SETTLED);
-    held(&fixture).await;
+    frozen(&fixture).await;
     fixture.crash().await;
     fixture.full(1).await;
     let made = fixture.create().await;
@@ -59,7 +59,7 @@ async fn the_next_server_lets_them_go_on_as_well() {
 async fn an_entry_may_want_its_members_to_go_on() {
     let fixture = Pooled::filled(1).await;
     fixture.clock.advance(SETTLED);
-    held(&fixture).await;
+    frozen(&fixture).await;
     let before = fixture.members();
     let mut entry = warm(1);
     entry["pool"]["keepRunning"] = json!(true);
@@ -79,8 +79,8 @@ async fn an_entry_may_want_its_members_to_go_on() {
     let others = fixture.engine.pool_members("other").unwrap();
     fixture.clock.advance(SETTLED);
     // Both are looked at in turn.
-    let still = |fixture: &Pooled| others.iter().all(|one| fixture.driver.is_frozen(&one.id));
-    fixture.until("held still", still).await;
+    let all = |fixture: &Pooled| others.iter().all(|one| fixture.driver.is_frozen(&one.id));
+    fixture.until("frozen", all).await;
     let made = fixture.create().await;
     assert_eq!(made.id, id);
     assert_eq!(fixture.driver.freezes(&id), 0);
