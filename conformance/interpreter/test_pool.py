@@ -8,7 +8,7 @@ import pytest
 from e2b_code_interpreter import Sandbox
 
 from ..installation import wait_until
-from ..sdk.test_pool import full, is_still, pool, post, put
+from ..sdk.test_pool import full, is_frozen, pool, post, put
 from .server import TEMPLATE
 
 SIZE = 2
@@ -52,8 +52,8 @@ def test_the_sdk_gets_a_member_with_a_running_kernel(server, pooled):
 
 
 def test_frozen_kernels_answer_after_a_claim(server, pooled):
-    still = lambda: all(is_still(server, member) for member in pooled)  # noqa: E731
-    wait_until(still, 60, "the members are held still")
+    frozen = lambda: all(is_frozen(server, member) for member in pooled)  # noqa: E731
+    wait_until(frozen, 60, "the members are frozen")
     with Sandbox.create(timeout=120, **server.options()) as sandbox:
         assert sandbox.sandbox_id in pooled
         assert sandbox.run_code("x = 1; x += 1; x").text == "2"

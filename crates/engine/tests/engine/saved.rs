@@ -99,7 +99,7 @@ async fn a_sandbox_that_ends_with_its_snapshot_does_nothing_more_after_it() {
     let fixture = fixture().await;
     let id = fixture.create().await;
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
-    // What it did between the copy and its end would be lost: it is held still until it is gone. Here
+    // What it did between the copy and its end would be lost: it is frozen until it is gone. Here
     // it cannot be cleared, so that it can be looked at.
     fixture.driver.refuse(Refusals {
         destroy: true,
