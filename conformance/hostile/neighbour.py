@@ -4,18 +4,21 @@
 
 Reads the addresses of all slots whose interface begins with PREFIX from the table of routes, which
 everybody may read, again and again, connects to each port, and asks what an open daemon would grant.
-Ends when its standard input does, but not before it was answered ANSWERS times, if a minute is enough
-for that. Prints what it tried, reached and was answered, as JSON. It stands alone: it is run by
+Ends when its standard input does, but not before it was answered ANSWERS times, if another minute is
+enough for that. Says `answered` when every request has been answered, and in the end prints what it
+tried, reached and was answered, as JSON. It stands alone: it is run by
 whatever Python the machine has, as whatever user.
 """
 
 import errno
+import itertools
 import json
 import select
 import socket
 import struct
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 ENVELOPE = json.dumps({"process": {"cmd": "/bin/sh", "args": ["-c", "id > /tmp/by-neighbour"]}}).encode()
 ENVELOPE = struct.pack(">BI", 0, len(ENVELOPE)) + ENVELOPE
@@ -36,6 +39,10 @@ KNOCKS = [
     ("list", request("POST", "/process.Process/List", "application/json", b"{}")),
     ("get", request("GET", "/", "text/plain", b"")),
 ]
+
+
+#: Which request comes next.
+TURNS = itertools.count()
 
 
 def slots(prefix):
@@ -61,39 +68,56 @@ def ask(connection, wanted):
     return said.decode("latin-1")[:200]
 
 
+def attempt(slot, port):
+    """Connects to a port of a slot and makes the next request: why it was refused, or the request and its answer."""
+    name, address = slot
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    connection.settimeout(0.2)
+    try:
+        # After the slot is removed, its address belongs to a stranger.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name.encode() + b"\0")
+        connection.connect((address, port))
+    except OSError as error:
+        return errno.errorcode.get(error.errno, type(error).__name__), None
+    else:
+        knock, asked = KNOCKS[next(TURNS) % len(KNOCKS)]
+        return None, (knock, ask(connection, asked))
+    finally:
+        connection.close()
+
+
 def main():
     prefix, wanted, ports = sys.argv[1], int(sys.argv[2]), [int(port) for port in sys.argv[3:]]
-    given_up = time.monotonic() + 60
-    tried, reached, answers, refused, turn = 0, [], [], {}, 0
+    tried, reached, answers, refused, given_up, is_told = 0, [], [], {}, None, False
     print("ready", flush=True)
 
-    def is_answered():
-        return sum(bool(said) for _, _, said in answers) >= wanted or time.monotonic() > given_up
+    def is_over():
+        nonlocal given_up
+        if not select.select([sys.stdin], [], [], 0)[0]:
+            return False
+        given_up = given_up or time.monotonic() + 60
+        if time.monotonic() > given_up:
+            return True
+        # Each slot is tried once, however short the time is.
+        return sum(bool(said) for _, _, said in answers) >= wanted and (tried > 0 or not slots(prefix))
 
-    # Each slot is tried once, however short the time is.
-    while not select.select([sys.stdin], [], [], 0)[0] or not is_answered() or (tried == 0 and slots(prefix)):
-        known = slots(prefix)
-        if not known:
-            time.sleep(0.001)
-        for name, address in known:
-            for port in ports:
-                connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-                connection.settimeout(0.2)
-                # After the slot is removed, its address belongs to a stranger.
+    # All slots at once: one that does not answer takes no time from those that start.
+    with ThreadPoolExecutor(32) as attempts:
+        while not is_over():
+            targets = [(slot, port) for slot in slots(prefix) for port in ports]
+            if not targets:
+                time.sleep(0.001)
+            outcomes = attempts.map(lambda target: attempt(*target), targets)
+            for ((_, address), port), (why, answer) in zip(targets, outcomes):
                 tried += 1
-                try:
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name.encode() + b"\0")
-                    connection.connect((address, port))
-                except OSError as error:
-                    why = errno.errorcode.get(error.errno, type(error).__name__)
+                if answer is None:
                     refused[why] = refused.get(why, 0) + 1
-                else:
-                    knock, asked = KNOCKS[turn % len(KNOCKS)]
-                    turn += 1
-                    reached.append([address, port])
-                    answers.append([port, knock, ask(connection, asked)])
-                finally:
-                    connection.close()
+                    continue
+                reached.append([address, port])
+                answers.append([port, *answer])
+            if not is_told and {knock for _, knock, said in answers if said} == set(dict(KNOCKS)):
+                is_told = True
+                print("answered", flush=True)
     print(json.dumps({"tried": tried, "reached": reached, "answers": answers, "refused": refused}))
 
 
