@@ -12,7 +12,6 @@ mod set;
 mod slim;
 mod traffic;
 mod update_ops;
-mod write;
 
 pub(crate) use autoscaler::{AutoscalerController, AutoscalerTimes, autoscaler_group};
 pub(crate) use checkpoint::{CheckpointController, checkpoint_group};

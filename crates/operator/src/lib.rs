@@ -22,12 +22,15 @@ mod patch;
 mod pool;
 mod population;
 mod queue;
+mod restore;
 mod sandbox;
+mod saves;
 mod slim;
 mod start;
 mod template;
 mod trace;
 mod webhook;
+mod write;
 
 pub use args::{FeatureGates, InjectRuntime, KruiseArgs, Listen, OperatorArgs, UnusedArgs};
 pub use endpoints::{Endpoints, Gauges};

@@ -24,6 +24,7 @@ use crate::kruise::{
     TrafficPolicyController, UpdateOpsController, render_gauges,
 };
 use crate::queue::Queue;
+use crate::saves::Saves;
 use crate::slim::NetworkPolicy;
 
 /// How many checkpoints are reconciled at once.
@@ -142,6 +143,14 @@ impl Controllers {
             self.start_autoscalers(&mut running, &caches, requests);
         }
         running.finish(watches).await
+    }
+
+    /// The checkpoints of pauses.
+    fn saves(&self, caches: &Caches) -> Saves {
+        Saves {
+            cluster: self.cluster("sandbox-controller"),
+            checkpoints: caches.checkpoints.clone(),
+        }
     }
 
     fn start_sets(&self, running: &mut Running, caches: &Caches, requests: Requests<SandboxSet>) {
@@ -289,7 +298,7 @@ impl Controllers {
             sandboxes: caches.sandboxes.clone(),
             templates: caches.templates.clone(),
             pods: caches.pods.clone(),
-            checkpoints: caches.checkpoints.clone(),
+            saves: self.saves(caches),
             replica_sets: caches.replica_sets.clone(),
             injection: RuntimeInjection {
                 always: args.inject_runtime == InjectRuntime::Always,

@@ -20,10 +20,11 @@ use shoal_crds::parts::PodTemplate;
 
 use self::attend::Node;
 use self::plan::Next;
-use super::{Pod, write};
+use super::Pod;
 use crate::cache::{Cache, Key, key};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, is_missing};
+use crate::write;
 
 /// How often the node of a checkpoint is looked at.
 const ATTEND: Duration = Duration::from_secs(30);

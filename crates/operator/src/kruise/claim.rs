@@ -23,11 +23,11 @@ use shoal_crds::kruise::{
 
 use self::plan::{End, Plan};
 use super::batches::Written;
-use super::write;
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
 use crate::conditions::{self, State, Truth};
 use crate::failure::{Failure, is_conflict, is_missing};
+use crate::write;
 
 /// When a claim looks again for sandboxes of an empty pool.
 const AGAIN: Duration = Duration::from_secs(2);

@@ -9,9 +9,7 @@ mod kept;
 mod phase;
 mod pod;
 mod recycle;
-mod restore;
 mod runtime;
-mod saved;
 mod startup;
 mod timers;
 
@@ -22,21 +20,21 @@ use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 use shoal_crds::kruise::names::{annotation, condition, finalizer, reason};
-use shoal_crds::kruise::{
-    Checkpoint, Sandbox, SandboxPhase, SandboxStatus, SandboxTemplate, revision,
-};
+use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus, SandboxTemplate, revision};
 
 pub(crate) use self::phase::NO_EXECUTOR_FOR_UPGRADES as NO_EXECUTOR;
 use self::phase::{Input, Next};
 use self::pod::Blueprint;
 pub(crate) use self::runtime::RuntimeInjection;
 use self::timers::Due;
+use super::Pod;
 use super::slim::ReplicaSet;
-use super::{Pod, write};
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, is_missing};
 use crate::held::Held;
+use crate::saves::{self, Saves};
+use crate::write;
 
 /// A reconcile that needs more steps continues later.
 const MOST_STEPS: usize = 8;
@@ -49,7 +47,7 @@ pub(crate) struct SandboxController {
     pub(crate) sandboxes: Arc<Cache<Sandbox>>,
     pub(crate) templates: Arc<Cache<SandboxTemplate>>,
     pub(crate) pods: Arc<Cache<Pod>>,
-    pub(crate) checkpoints: Arc<Cache<Checkpoint>>,
+    pub(crate) saves: Saves,
     pub(crate) replica_sets: Arc<Cache<ReplicaSet>>,
     pub(crate) injection: RuntimeInjection,
     /// Whether resources of running pods change.
@@ -140,9 +138,13 @@ impl SandboxController {
     /// The message of the phase, and its event.
     fn next(&self, sandbox: &Arc<Sandbox>, blueprint: &Blueprint, pod: phase::Seen<'_>) -> Next {
         let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-        let own = self.checkpoints.owned_by(uid);
-        let saved = saved::complete(&own).filter(|_| phase_of(sandbox) == SandboxPhase::Resuming);
-        let saved = saved.or_else(|| saved::current(sandbox, own));
+        let own = self.saves.of(uid);
+        let saved = saves::complete(&own).filter(|_| phase_of(sandbox) == SandboxPhase::Resuming);
+        let pod_uid = sandbox
+            .status
+            .as_ref()
+            .map(|status| &status.pod_info.pod_uid);
+        let saved = saved.or_else(|| saves::of_pod(&own, pod_uid?));
         let next = phase::next(&Input {
             sandbox,
             blueprint,

@@ -21,11 +21,11 @@ use self::plan::Plan;
 pub(super) use self::plan::resolve;
 use super::NoInternet;
 use super::batches::{self, AT_ONCE};
-use super::write;
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, is_conflict, is_missing};
 use crate::measures;
+use crate::write;
 
 /// Materialized templates beyond this are marked for removal.
 const MOST_TEMPLATES: usize = 10;

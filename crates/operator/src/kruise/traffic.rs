@@ -11,7 +11,7 @@ use shoal_crds::kruise::names::{GROUP, VERSION, condition, label};
 use shoal_crds::kruise::{TrafficPolicy, TrafficPolicyStatus};
 
 use self::render::Rendered;
-use super::{CREATOR, write};
+use super::CREATOR;
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
 use crate::conditions::{self, State, Truth};
@@ -19,6 +19,7 @@ use crate::failure::{Failure, is_conflict};
 use crate::owner::{self, Owner};
 use crate::patch;
 use crate::slim::NetworkPolicy;
+use crate::write;
 
 /// Reasons of the condition `Accepted`.
 const RENDERED: &str = "Rendered";

@@ -18,11 +18,11 @@ use shoal_crds::parts::PodTemplate;
 
 use self::plan::{Candidate, Change, Plan};
 use super::batches::AT_ONCE;
-use super::write;
 use crate::cache::{Cache, key};
 use crate::cluster::Cluster;
 use crate::conditions::{self, State, Truth};
 use crate::failure::{Failure, is_conflict, is_missing};
+use crate::write;
 
 /// How often an update that waits for another one looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use shoal_crds::kruise::{PoolAutoscaler, PoolAutoscalerStatus};
 use super::AutoscalerController;
 use crate::conditions::{self, State, Truth};
 use crate::failure::Failure;
-use crate::kruise::write;
+use crate::write;
 
 /// The findings of a pass.
 pub(super) struct Outcome {

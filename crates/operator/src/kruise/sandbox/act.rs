@@ -7,12 +7,13 @@ use shoal_crds::kruise::names::{condition, reason};
 use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus};
 
 use super::phase::{self, Next};
-use super::pod::Blueprint;
+use super::pod::{Blueprint, controller_ref};
 use super::{LOOK_AGAIN, SandboxController, Step, children, phase_of};
 use crate::cache::key;
 use crate::conditions::{self, State, Truth};
 use crate::failure::{self, Failure};
-use crate::kruise::{Pod, write};
+use crate::kruise::Pod;
+use crate::{saves, write};
 
 impl SandboxController {
     /// Does what the phases say, and writes the status.
@@ -87,20 +88,28 @@ impl SandboxController {
         pod: Option<&Pod>,
         next: &Next,
     ) -> Result<bool, Failure> {
+        let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
         let runs = next.status.phase == Some(SandboxPhase::Running) && !sandbox.spec.paused;
         let ready = conditions::find(&next.status.conditions, condition::READY);
         match (&next.action, pod) {
             (phase::Action::Save(contents), Some(pod)) => {
-                self.begin_save(sandbox, pod, contents).await?;
+                let (namespace, name) = key(sandbox);
+                let source = saves::Source {
+                    namespace: &namespace,
+                    name: &name,
+                    controller: controller_ref(sandbox),
+                    pod: &pod.metadata,
+                };
+                self.saves.begin(uid, &source, contents).await?;
                 Ok(true)
             }
             (phase::Action::ForgetSave, _) => {
-                self.forget_saves(sandbox).await?;
+                self.saves.forget(uid).await?;
                 Ok(true)
             }
             // All of its containers are restored.
             _ if runs && ready.is_some_and(|ready| ready.status == "True") => {
-                self.forget_saves(sandbox).await?;
+                self.saves.forget(uid).await?;
                 Ok(false)
             }
             _ => Ok(false),

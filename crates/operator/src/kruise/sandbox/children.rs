@@ -9,14 +9,16 @@ use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus};
 use super::inplace::Change;
 use super::phase::Seen;
 use super::pod::{self, Blueprint};
-use super::restore::{self, Origin};
-use super::{SandboxController, phase_of, saved};
+use super::{SandboxController, phase_of};
 use crate::cache::key;
 use crate::conditions::{self, State, Truth};
 use crate::failure::{Failure, code, is_conflict, is_missing};
-use crate::kruise::{Pod, write};
+use crate::kruise::Pod;
 use crate::owner::{self, Owner};
+use crate::restore::{self, Origin};
+use crate::saves;
 use crate::slim::PersistentVolumeClaim;
+use crate::write;
 
 /// How long the processes of a paused sandbox have to end.
 pub(super) const PAUSE_GRACE_SECONDS: u32 = 5;
@@ -33,6 +35,12 @@ pub(super) fn seen<'a>(
         Some(_) => Seen::Foreign("it belongs to another object"),
         None => foreign.as_deref().map_or(Seen::Absent, Seen::Foreign),
     }
+}
+
+/// Whether a checkpoint keeps the paused sandbox.
+fn is_paused_with(sandbox: &Sandbox) -> bool {
+    let paused = sandbox.condition(condition::SANDBOX_PAUSED);
+    paused.is_some_and(|paused| paused.reason == reason::SNAPSHOT_PAUSE_SUCCEED)
 }
 
 impl SandboxController {
@@ -101,21 +109,24 @@ impl SandboxController {
         sandbox: &Sandbox,
         blueprint: &Blueprint,
     ) -> Result<Option<Origin>, String> {
-        if phase_of(sandbox) == SandboxPhase::Resuming && saved::is_paused_with(sandbox) {
+        if phase_of(sandbox) == SandboxPhase::Resuming && is_paused_with(sandbox) {
             let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-            let saved = saved::complete(&self.checkpoints.owned_by(uid));
-            return restore::origin(&saved::name(saved.as_deref()), saved.as_deref()).map(Some);
+            let saved = saves::complete(&self.saves.of(uid));
+            return restore::origin(&saves::name(saved.as_deref()), saved.as_deref()).map(Some);
         }
-        let named = restore::named(sandbox, blueprint);
+        let named = blueprint.restored_from(sandbox);
         named.map(|name| self.origin(sandbox, name)).transpose()
     }
 
     /// The checkpoint `name`, by name or id, in the sandbox's namespace.
     fn origin(&self, sandbox: &Sandbox, name: &str) -> Result<Origin, String> {
         let (namespace, _) = key(sandbox);
-        let named = self.checkpoints.get(&(namespace.clone(), name.to_owned()));
+        let named = self
+            .saves
+            .checkpoints
+            .get(&(namespace.clone(), name.to_owned()));
         let named = named.or_else(|| {
-            let all = self.checkpoints.group(&namespace);
+            let all = self.saves.checkpoints.group(&namespace);
             all.into_iter()
                 .find(|checkpoint| restore::is_called(checkpoint, name))
         });

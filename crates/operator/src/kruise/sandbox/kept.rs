@@ -12,12 +12,14 @@ use shoal_crds::kruise::{Sandbox, SandboxPhase};
 
 use super::phase::{Action, Seen};
 use super::pod::{self, Blueprint};
-use super::{SandboxController, Step, phase_of, restore};
+use super::{SandboxController, Step, phase_of};
 use crate::cache::key;
 use crate::failure::{Failure, is_conflict, is_missing};
+use crate::kruise::Pod;
 use crate::kruise::slim::ReplicaSet;
-use crate::kruise::{Pod, write};
 use crate::owner::{self, Owner};
+use crate::restore;
+use crate::write;
 
 /// Labels that Agent-Sandbox's tools select by, beside those of the template.
 const OWNER: &str = "owner";
@@ -108,7 +110,7 @@ fn manifest(
             "the name of a sandbox with a ReplicaSet has at most {LONGEST_NAME} characters"
         ));
     }
-    if let Some(checkpoint) = restore::named(sandbox, blueprint) {
+    if let Some(checkpoint) = blueprint.restored_from(sandbox) {
         return Err(format!(
             "a sandbox with a ReplicaSet is not restored from checkpoint {checkpoint:?}: leave out the annotation \
              agents.kruise.io/kept-by"

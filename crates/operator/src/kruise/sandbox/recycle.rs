@@ -15,7 +15,7 @@ use super::pod::Blueprint;
 use super::{SandboxController, Step, phase_of};
 use crate::conditions::{self, State, Truth};
 use crate::failure::Failure;
-use crate::kruise::write;
+use crate::write;
 
 /// The reason of the event about a sandbox that is replaced.
 const RECYCLED: &str = "SandboxRecycled";

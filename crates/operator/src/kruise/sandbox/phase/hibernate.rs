@@ -11,7 +11,7 @@ use shoal_crds::kruise::{Checkpoint, CheckpointPhase, SandboxPhase};
 use super::{Action, Seen, Step};
 use crate::conditions::Truth;
 use crate::kruise::Pod;
-use crate::kruise::sandbox::saved;
+use crate::saves;
 
 /// When a failed save is tried again.
 const AGAIN: SignedDuration = SignedDuration::from_mins(1);
@@ -64,7 +64,7 @@ impl Step<'_> {
         }
         match self.input.saved {
             None => self.begin_save(contents, resume),
-            Some(saved) => match saved::phase(saved) {
+            Some(saved) => match saves::phase(saved) {
                 CheckpointPhase::Failed => self.save_failed(saved, resume),
                 CheckpointPhase::Succeeded => self.end_paused_pod(saved, resume),
                 _ => self.await_save(saved, resume),
@@ -92,19 +92,13 @@ impl Step<'_> {
 
     /// The pod runs until its checkpoint is complete.
     fn await_save(&mut self, saved: &Checkpoint, resume: bool) {
-        let waits = saved.status.as_ref().map(|status| status.message.as_str());
-        let name = saved::name(Some(saved));
-        let message = match waits.filter(|waits| !waits.is_empty()) {
-            Some(waits) => format!("checkpoint {name}: {waits}"),
-            None => format!("checkpoint {name} is being made"),
-        };
-        self.not_paused(reason::CHECKPOINT_CREATING, &message);
+        self.not_paused(reason::CHECKPOINT_CREATING, &saves::progress(saved));
         let deleted = saved.metadata.deletion_timestamp.is_some();
         let ending = saved.annotation(annotation::CHECKPOINT_ENDING);
         if ending.is_some() && self.own_pod().is_some() {
             // The agent ends the pod once the kubelet starts none of its containers again.
             self.next.action = Action::DeletePod;
-        } else if resume && saved::phase(saved) == CheckpointPhase::Pending && !deleted {
+        } else if resume && saves::phase(saved) == CheckpointPhase::Pending && !deleted {
             self.next.action = Action::ForgetSave;
         }
     }
@@ -120,7 +114,7 @@ impl Step<'_> {
             Seen::Absent | Seen::Foreign(_) => {
                 self.forget_pod();
                 self.next.status.message.clear();
-                let message = format!("saved by checkpoint {}", saved::name(Some(saved)));
+                let message = format!("saved by checkpoint {}", saves::name(Some(saved)));
                 self.set(
                     condition::SANDBOX_PAUSED,
                     Truth::True,

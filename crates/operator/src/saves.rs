@@ -1,33 +1,32 @@
-//! The checkpoints by which a sandbox is paused: the objects of the API server.
+//! The checkpoints by which sandboxes are paused and suspended: the objects of the API server.
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
-use shoal_crds::kruise::names::{
-    GROUP, VERSION, annotation, condition, label, label_value, reason,
-};
-use shoal_crds::kruise::{Checkpoint, CheckpointPhase, Sandbox, generate_name};
+use shoal_crds::kruise::names::{GROUP, VERSION, annotation, label, label_value};
+use shoal_crds::kruise::{Checkpoint, CheckpointPhase, generate_name};
 
-use super::SandboxController;
-use super::pod::controller_ref;
-use crate::cache::key;
+use crate::cache::Cache;
+use crate::cluster::Cluster;
 use crate::failure::Failure;
-use crate::kruise::{Pod, write};
+use crate::write;
 
-/// The checkpoint of the pause that is under way, or has failed: that of the sandbox's present pod.
-pub(super) fn current(sandbox: &Sandbox, own: Vec<Arc<Checkpoint>>) -> Option<Arc<Checkpoint>> {
-    let status = sandbox.status.as_ref()?;
-    let of_pod =
-        |saved: &Arc<Checkpoint>| paused_pod(saved) == Some(status.pod_info.pod_uid.as_str());
+/// The checkpoint of a pod that is being saved, or could not be.
+pub(crate) fn of_pod(own: &[Arc<Checkpoint>], pod_uid: &str) -> Option<Arc<Checkpoint>> {
     // A checkpoint that is deleted before an agent accepted it is given up. Until that is certain, it counts.
     let counts = |saved: &Arc<Checkpoint>| {
         saved.metadata.deletion_timestamp.is_none() || !phase(saved).is_finished()
     };
-    own.into_iter().find(|saved| of_pod(saved) && counts(saved))
+    let of_pod = |saved: &&Arc<Checkpoint>| paused_pod(saved) == Some(pod_uid);
+    own.iter()
+        .filter(of_pod)
+        .find(|saved| counts(saved))
+        .cloned()
 }
 
 /// The newest complete checkpoint of a pause.
-pub(super) fn complete(own: &[Arc<Checkpoint>]) -> Option<Arc<Checkpoint>> {
+pub(crate) fn complete(own: &[Arc<Checkpoint>]) -> Option<Arc<Checkpoint>> {
     let good = own.iter().filter(|saved| {
         let deleted = saved.metadata.deletion_timestamp.is_some();
         paused_pod(saved).is_some() && phase(saved) == CheckpointPhase::Succeeded && !deleted
@@ -40,68 +39,95 @@ pub(super) fn complete(own: &[Arc<Checkpoint>]) -> Option<Arc<Checkpoint>> {
 }
 
 /// The name of a checkpoint, for people.
-pub(super) fn name(saved: Option<&Checkpoint>) -> String {
+pub(crate) fn name(saved: Option<&Checkpoint>) -> String {
     let name = saved.and_then(|saved| saved.metadata.name.clone());
     name.unwrap_or_else(|| "of its pause".to_owned())
 }
 
-/// Whether a checkpoint keeps the paused sandbox.
-pub(super) fn is_paused_with(sandbox: &Sandbox) -> bool {
-    let paused = sandbox.condition(condition::SANDBOX_PAUSED);
-    paused.is_some_and(|paused| paused.reason == reason::SNAPSHOT_PAUSE_SUCCEED)
-}
-
-pub(super) fn phase(saved: &Checkpoint) -> CheckpointPhase {
+/// The phase of a checkpoint, which an executor sets.
+pub(crate) fn phase(saved: &Checkpoint) -> CheckpointPhase {
     let status = saved.status.as_ref();
     status.and_then(|status| status.phase).unwrap_or_default()
 }
 
-fn paused_pod(saved: &Checkpoint) -> Option<&str> {
+/// Progress or failure of a checkpoint, for people.
+pub(crate) fn progress(saved: &Checkpoint) -> String {
+    let name = name(Some(saved));
+    let message = saved.status.as_ref().map(|status| status.message.as_str());
+    match message.filter(|message| !message.is_empty()) {
+        Some(message) => format!("checkpoint {name}: {message}"),
+        None => format!("checkpoint {name} is being made"),
+    }
+}
+
+/// The UID of the pod that a checkpoint saves, if a pause has made it.
+pub(crate) fn paused_pod(saved: &Checkpoint) -> Option<&str> {
     saved.annotation(annotation::PAUSED_POD)
 }
 
+/// The sandbox and the pod that a pause saves.
+pub(crate) struct Source<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    /// The reference to the sandbox as the controller of its checkpoint.
+    pub(crate) controller: Value,
+    pub(crate) pod: &'a ObjectMeta,
+}
+
 /// The checkpoint of a pause.
-fn manifest(sandbox: &Sandbox, pod: &Pod, contents: &[&str]) -> Value {
-    let (namespace, name) = key(sandbox);
+fn manifest(source: &Source<'_>, contents: &[&str]) -> Value {
     let mut sorted = contents.to_vec();
     sorted.sort_unstable();
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "Checkpoint",
         "metadata": {
-            "generateName": generate_name(&name),
-            "namespace": namespace,
+            "generateName": generate_name(source.name),
+            "namespace": source.namespace,
             "labels": {
-                label::SANDBOX_NAME: label_value(&name),
+                label::SANDBOX_NAME: label_value(source.name),
                 label::CHECKPOINT_TYPE: sorted.join("-"),
             },
-            "annotations": {annotation::PAUSED_POD: pod.metadata.uid},
-            "ownerReferences": [controller_ref(sandbox)],
+            "annotations": {annotation::PAUSED_POD: source.pod.uid},
+            "ownerReferences": [source.controller],
         },
-        "spec": {"podName": pod.metadata.name, "keepRunning": false, "persistentContents": contents},
+        "spec": {"podName": source.pod.name, "keepRunning": false, "persistentContents": contents},
     })
 }
 
-impl SandboxController {
-    /// Begins to save the pod of a sandbox that is paused. What former pauses have saved goes first: there must be room.
-    pub(super) async fn begin_save(
+/// The checkpoints at the API server.
+#[derive(Clone)]
+pub(crate) struct Saves {
+    pub(crate) cluster: Cluster,
+    pub(crate) checkpoints: Arc<Cache<Checkpoint>>,
+}
+
+impl Saves {
+    /// The checkpoints that a sandbox controls.
+    pub(crate) fn of(&self, sandbox_uid: &str) -> Vec<Arc<Checkpoint>> {
+        self.checkpoints.owned_by(sandbox_uid)
+    }
+
+    /// Begins to save the pod of a sandbox. What former pauses have saved goes first: there must be room.
+    pub(crate) async fn begin(
         &self,
-        sandbox: &Sandbox,
-        pod: &Pod,
+        sandbox_uid: &str,
+        source: &Source<'_>,
         contents: &[&str],
     ) -> Result<(), Failure> {
-        self.forget_saves(sandbox).await?;
-        let (namespace, _) = key(sandbox);
-        let made = manifest(sandbox, pod, contents);
-        let made = self.cluster.create::<Checkpoint>(&namespace, &made).await?;
+        self.forget(sandbox_uid).await?;
+        let made = manifest(source, contents);
+        let made = self
+            .cluster
+            .create::<Checkpoint>(source.namespace, &made)
+            .await?;
         self.checkpoints.learn(made);
         Ok(())
     }
 
     /// Deletes what pauses have saved of a sandbox.
-    pub(super) async fn forget_saves(&self, sandbox: &Sandbox) -> Result<(), Failure> {
-        let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-        for saved in self.checkpoints.owned_by(uid) {
+    pub(crate) async fn forget(&self, sandbox_uid: &str) -> Result<(), Failure> {
+        for saved in self.of(sandbox_uid) {
             if saved.metadata.deletion_timestamp.is_none() && paused_pod(&saved).is_some() {
                 // A checkpoint that an agent has accepted in the meantime must not be lost.
                 write::delete(&self.cluster, &self.checkpoints, &*saved, None, true).await?;
@@ -112,10 +138,11 @@ impl SandboxController {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn saved(name: &str, pod: &str, phase: &str, deleted: bool) -> Arc<Checkpoint> {
+    /// A checkpoint of a pause.
+    pub(crate) fn saved(name: &str, pod: &str, phase: &str, deleted: bool) -> Arc<Checkpoint> {
         let mut made = json!({
             "metadata": {
                 "name": name, "creationTimestamp": "2026-01-02T03:04:05Z",
@@ -129,18 +156,10 @@ mod tests {
         Arc::new(serde_json::from_value(made).unwrap())
     }
 
-    fn sandbox() -> Sandbox {
-        serde_json::from_value(json!({
-            "metadata": {"name": "s", "namespace": "ns", "uid": "u"}, "spec": {},
-            "status": {"podInfo": {"podUID": "now"}},
-        }))
-        .unwrap()
-    }
-
     #[test]
     fn the_checkpoint_of_a_pause_is_that_of_the_present_pod() {
         let of = |saved: Vec<Arc<Checkpoint>>| {
-            let found = current(&sandbox(), saved);
+            let found = of_pod(&saved, "now");
             found.map(|found| name(Some(&found)))
         };
         let old = || saved("old", "before", "Succeeded", false);
@@ -162,9 +181,18 @@ mod tests {
 
     #[test]
     fn a_pause_keeps_what_it_is_told_and_names_its_pod() {
-        let pod: Pod =
-            serde_json::from_value(json!({"metadata": {"name": "s", "uid": "p"}})).unwrap();
-        let made = manifest(&sandbox(), &pod, &["memory", "filesystem"]);
+        let pod = ObjectMeta {
+            name: Some("pod".to_owned()),
+            uid: Some("p".to_owned()),
+            ..ObjectMeta::default()
+        };
+        let source = Source {
+            namespace: "ns",
+            name: "s",
+            controller: json!({"uid": "u"}),
+            pod: &pod,
+        };
+        let made = manifest(&source, &["memory", "filesystem"]);
         let meta = &made["metadata"];
         assert_eq!(meta["generateName"], "s-");
         assert_eq!(
@@ -174,5 +202,6 @@ mod tests {
         assert_eq!(meta["annotations"]["shoal.dev/paused-pod"], "p");
         assert_eq!(meta["ownerReferences"][0]["uid"], "u");
         assert_eq!(made["spec"]["keepRunning"], false);
+        assert_eq!(made["spec"]["podName"], "pod");
     }
 }

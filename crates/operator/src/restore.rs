@@ -4,13 +4,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use shoal_checkpoint::{RESTORE_FROM, hints};
 use shoal_crds::kruise::names::{RUNTIME_CLASS, annotation};
-use shoal_crds::kruise::{Checkpoint, CheckpointPhase, Sandbox};
-
-use super::pod::Blueprint;
+use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
 
 /// The requirements of a pod that starts from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(crate) struct Origin {
     id: String,
     node: String,
     source: Source,
@@ -28,25 +26,15 @@ struct Source {
     service_account_token: bool,
 }
 
-/// The checkpoint that a sandbox, or its template, names.
-pub(super) fn named<'a>(sandbox: &'a Sandbox, blueprint: &'a Blueprint) -> Option<&'a str> {
-    let own = sandbox.annotation(annotation::RESTORE_FROM);
-    let of_template = &blueprint.template.metadata.annotations;
-    let of_template = of_template
-        .get(annotation::RESTORE_FROM)
-        .map(String::as_str);
-    own.or(of_template).filter(|name| !name.is_empty())
-}
-
 /// Whether a checkpoint has this name, or this id.
-pub(super) fn is_called(checkpoint: &Checkpoint, name: &str) -> bool {
+pub(crate) fn is_called(checkpoint: &Checkpoint, name: &str) -> bool {
     let status = checkpoint.status.as_ref();
     checkpoint.metadata.name.as_deref() == Some(name)
         || status.is_some_and(|status| status.checkpoint_id == name)
 }
 
 /// The requirements of a checkpoint, or why it cannot be restored.
-pub(super) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Origin, String> {
+pub(crate) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Origin, String> {
     let checkpoint = checkpoint.ok_or_else(|| format!("checkpoint {name:?} not found"))?;
     let status = checkpoint.status.clone().unwrap_or_default();
     if checkpoint.metadata.deletion_timestamp.is_some() {
@@ -73,7 +61,7 @@ pub(super) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Orig
 }
 
 /// Makes a pod start from a checkpoint.
-pub(super) fn apply(pod: &mut Value, origin: &Origin) -> Result<(), String> {
+pub(crate) fn apply(pod: &mut Value, origin: &Origin) -> Result<(), String> {
     let spec = &mut pod["spec"];
     let names = spec["containers"].as_array().into_iter().flatten();
     let mut names: Vec<&str> = names.filter_map(|one| one["name"].as_str()).collect();
@@ -151,7 +139,7 @@ fn stay_on(spec: &mut Value, node: &str) {
 }
 
 /// Keeps the empty directories of a pod that can be saved inside of its sandbox.
-pub(super) fn keep_volumes(pod: &mut Value) {
+pub(crate) fn keep_volumes(pod: &mut Value) {
     if pod["spec"]["runtimeClassName"] != RUNTIME_CLASS {
         return;
     }

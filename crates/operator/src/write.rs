@@ -1,4 +1,4 @@
-//! Writes that all controllers of the group make.
+//! Writes that several controllers make.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::patch;
 
 /// Writes a status if it differs. The object that the API server returned; `None` if it is gone, or if there
 /// was nothing to write.
-pub(super) async fn status<K: Kind, S: Serialize>(
+pub(crate) async fn status<K: Kind, S: Serialize>(
     cluster: &Cluster,
     cache: &Cache<K>,
     object: &K,
@@ -38,7 +38,7 @@ pub(super) async fn status<K: Kind, S: Serialize>(
 }
 
 /// Deletes an object after all that it owns.
-pub(super) async fn delete_foreground<K: Kind>(
+pub(crate) async fn delete_foreground<K: Kind>(
     cluster: &Cluster,
     cache: &Cache<K>,
     object: &K,
@@ -55,7 +55,7 @@ pub(super) async fn delete_foreground<K: Kind>(
 }
 
 /// Deletes an object. The cache learns of it. With `unchanged`, an object that was changed meanwhile stays.
-pub(super) async fn delete<K: Kind>(
+pub(crate) async fn delete<K: Kind>(
     cluster: &Cluster,
     cache: &Cache<K>,
     object: &K,
