@@ -20,6 +20,8 @@ STORE = "/var/lib/shoal/checkpoints"
 NODE_NAMESPACE = "shoal-node"
 #: The finalizer by which files go before their checkpoint.
 FILES = "shoal.dev/checkpoint-files"
+#: The Sandbox of the other group.
+COMMUNITY = "sandboxes.v1beta1.agents.x-k8s.io"
 #: Settings of the agent under test.
 VALUES = ("--set", "node.enabled=true,node.storeSize=300Mi,node.namespaceShare=50,definitions.install=false")
 
@@ -53,7 +55,7 @@ def agent_of(real_cluster, *values: str):
         "rollout", "status", "daemonset/shoal-node", "-n", NODE_NAMESPACE, "--timeout=150s", timeout=160
     )
     yield real_cluster.node
-    for kind in ("sandboxsets.agents.kruise.io", KIND, CHECKPOINTS):
+    for kind in ("sandboxsets.agents.kruise.io", KIND, COMMUNITY, CHECKPOINTS):
         real_cluster.objects.delete_all(kind)
         wait_until(lambda kind=kind: not real_cluster.get(kind)["items"], 90, f"no {kind}")
     # With the last checkpoint, the last file goes.
@@ -364,6 +366,93 @@ def test_the_pod_of_a_replica_set_is_saved_by_the_name_of_its_sandbox(node, real
     assert pod.startswith("kept-") and real_cluster.get("pod", pod)["status"]["phase"] == "Running"
     real_cluster.kubectl("delete", KIND, "kept", "--timeout=120s", timeout=130)
     real_cluster.kubectl("delete", CHECKPOINTS, "of-kept", "--timeout=120s", timeout=130)
+
+
+def mode(cluster, name: str, operating: str) -> None:
+    cluster.patch(COMMUNITY, name, {"spec": {"operatingMode": operating}})
+
+
+def has_condition(cluster, name: str, kind: str, reason: str) -> dict:
+    """The condition of a community Sandbox, once it has this reason."""
+
+    def seen():
+        conditions = cluster.get(COMMUNITY, name).get("status", {}).get("conditions", [])
+        return next((one for one in conditions if one["type"] == kind and one["reason"] == reason), None)
+
+    try:
+        return wait_until(seen, 150, f"{name}: {kind} {reason}")
+    except AssertionError as mistake:
+        found = cluster.get(COMMUNITY, name)
+        raise AssertionError(f"{mistake}\n{json.dumps([found['metadata'], found.get('status')])}") from None
+
+
+def saves_of(cluster, name: str) -> list[dict]:
+    owned = [one for one in cluster.get(CHECKPOINTS)["items"] if one["metadata"].get("ownerReferences")]
+    return [one for one in owned if one["metadata"]["ownerReferences"][0]["name"] == name]
+
+
+def test_a_community_sandbox_keeps_its_memory_while_it_is_suspended(node, real_cluster):
+    made = sandbox("sleeper")
+    pod = made["spec"].pop("template")
+    made |= {"apiVersion": "agents.x-k8s.io/v1beta1"}
+    made["spec"] |= {"podTemplate": pod, "operatingMode": "Running"}
+    made["metadata"]["annotations"] = {"shoal.dev/pause-contents": "memory"}
+    real_cluster.apply(made)
+    has_condition(real_cluster, "sleeper", "Ready", "DependenciesReady")
+    wait_until(lambda: count(real_cluster, "sleeper") > 0, 60, "it counts")
+    for _ in range(2):
+        drawn, before = state(real_cluster, "sleeper")
+        mode(real_cluster, "sleeper", "Suspended")
+        told = has_condition(real_cluster, "sleeper", "Suspended", "PodTerminated")
+        [kept] = saves_of(real_cluster, "sleeper")
+        name = kept["metadata"]["name"]
+        assert told["status"] == "True" and name in told["message"], told
+        assert real_cluster.get(COMMUNITY, "sleeper")["metadata"]["annotations"]["shoal.dev/saved-by"] == name
+        assert not real_cluster.get("pods", fields="metadata.name=sleeper")["items"]
+        mode(real_cluster, "sleeper", "Running")
+        has_condition(real_cluster, "sleeper", "Ready", "DependenciesReady")
+        after, last = state(real_cluster, "sleeper")
+        assert after == drawn, "its program went on"
+        assert last >= before
+        wait_until(lambda: not saves_of(real_cluster, "sleeper"), 90, "no checkpoint")
+        annotations = real_cluster.get(COMMUNITY, "sleeper")["metadata"]["annotations"]
+        assert "shoal.dev/saved-by" not in annotations
+    # A checkpoint that somebody deletes is missed, by its name.
+    mode(real_cluster, "sleeper", "Suspended")
+    has_condition(real_cluster, "sleeper", "Suspended", "PodTerminated")
+    [kept] = saves_of(real_cluster, "sleeper")
+    real_cluster.kubectl("delete", CHECKPOINTS, kept["metadata"]["name"], "--timeout=120s", timeout=130)
+    mode(real_cluster, "sleeper", "Running")
+    refused = has_condition(real_cluster, "sleeper", "Ready", "ReconcilerError")
+    assert kept["metadata"]["name"] in refused["message"] and "not found" in refused["message"], refused
+    real_cluster.patch(COMMUNITY, "sleeper", {"metadata": {"annotations": {"shoal.dev/saved-by": None}}})
+    has_condition(real_cluster, "sleeper", "Ready", "DependenciesReady")
+    assert number(real_cluster, "sleeper") != drawn
+    # It goes with what it keeps.
+    mode(real_cluster, "sleeper", "Suspended")
+    has_condition(real_cluster, "sleeper", "Suspended", "PodTerminated")
+    real_cluster.kubectl("delete", COMMUNITY, "sleeper", "--timeout=120s", timeout=130)
+    wait_until(lambda: not saves_of(real_cluster, "sleeper"), 90, "no checkpoint")
+
+
+def test_a_community_sandbox_that_cannot_be_saved_keeps_running(node, real_cluster):
+    made = sandbox("awake")
+    pod = made["spec"].pop("template")
+    del pod["spec"]["runtimeClassName"]
+    made |= {"apiVersion": "agents.x-k8s.io/v1beta1"}
+    made["spec"] |= {"podTemplate": pod, "operatingMode": "Running"}
+    made["metadata"]["annotations"] = {"shoal.dev/pause-contents": "memory"}
+    real_cluster.apply(made)
+    has_condition(real_cluster, "awake", "Ready", "DependenciesReady")
+    uid = real_cluster.get("pod", "awake")["metadata"]["uid"]
+    mode(real_cluster, "awake", "Suspended")
+    told = has_condition(real_cluster, "awake", "Suspended", "CheckpointFailed")
+    assert "runtimeClassName: shoal" in told["message"] and "keeps running" in told["message"], told
+    assert real_cluster.get("pod", "awake")["metadata"]["uid"] == uid
+    # Without the wish, it is suspended as any other.
+    real_cluster.patch(COMMUNITY, "awake", {"metadata": {"annotations": {"shoal.dev/pause-contents": None}}})
+    has_condition(real_cluster, "awake", "Suspended", "PodTerminated")
+    real_cluster.kubectl("delete", COMMUNITY, "awake", "--timeout=120s", timeout=130)
 
 
 def test_files_alone_are_kept_without_processes(source, node, real_cluster):

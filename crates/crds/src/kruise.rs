@@ -31,6 +31,7 @@ pub use parts::{
     ExecHook, HibernateStrategy, Lifecycle, LifecycleHook, PauseStrategy, PauseStrategyKind,
     RuntimeRef, TemplateRef, UpgradePolicy, UpgradePolicyKind,
 };
+pub use pause::pause_contents;
 pub use picks::{Pick, Picks};
 pub use pool_autoscaler::{
     AppliedCronPolicy, CapacityPolicy, CronPolicy, CurrentCapacity, PoolAutoscaler,

@@ -29,6 +29,7 @@ use crate::pool::{Ages, PoolController, Refill};
 use crate::population;
 use crate::queue::{self, Queue};
 use crate::sandbox::SandboxController;
+use crate::saves::SharedSaves;
 use crate::template::TemplateController;
 
 use self::watches::{Core, Extensions};
@@ -47,6 +48,13 @@ struct Queues {
     templates: Queue<SandboxTemplate>,
 }
 
+/// What the controllers of `agents.kruise.io` tell those of `agents.x-k8s.io`.
+struct Shared {
+    /// Asks for reconciles of the sandboxes whose checkpoints change.
+    sandboxes: Queue<Sandbox>,
+    saves: SharedSaves,
+}
+
 /// The other ends of the queues of the extensions.
 struct ExtensionRequests {
     claims: Requests<SandboxClaim>,
@@ -54,8 +62,7 @@ struct ExtensionRequests {
     templates: Requests<SandboxTemplate>,
 }
 
-fn queues() -> (Queues, Requests<Sandbox>, ExtensionRequests) {
-    let (sandboxes, sandbox_requests) = Queue::new();
+fn queues(sandboxes: Queue<Sandbox>) -> (Queues, ExtensionRequests) {
     let (claims, claim_requests) = Queue::new();
     let (pools, pool_requests) = Queue::new();
     let (templates, template_requests) = Queue::new();
@@ -70,7 +77,7 @@ fn queues() -> (Queues, Requests<Sandbox>, ExtensionRequests) {
         pools: pool_requests,
         templates: template_requests,
     };
-    (queues, sandbox_requests, extensions)
+    (queues, extensions)
 }
 
 /// The controllers that run.
@@ -154,10 +161,15 @@ impl Controllers {
         stop: CancellationToken,
         endpoints: &Endpoints,
     ) -> Result<(), TaskEnded> {
+        let (sandbox_queue, sandboxes) = Queue::new();
+        let shared = Shared {
+            sandboxes: sandbox_queue,
+            saves: SharedSaves::new(self.args.kruise.kruise),
+        };
         // Where the definitions of one group are missing, the controllers of the other run.
         tokio::try_join!(
-            self.run_community(stop.clone(), endpoints),
-            self.run_kruise(stop, endpoints),
+            self.run_community(stop.clone(), endpoints, &shared, sandboxes),
+            self.run_kruise(stop, endpoints, &shared),
         )?;
         Ok(())
     }
@@ -167,9 +179,11 @@ impl Controllers {
         &self,
         stop: CancellationToken,
         endpoints: &Endpoints,
+        shared: &Shared,
+        sandboxes: Requests<Sandbox>,
     ) -> Result<(), TaskEnded> {
         let mut watches = Tasks::default();
-        let (queues, sandboxes, requests) = queues();
+        let (queues, requests) = queues(shared.sandboxes.clone());
         let core = self.watch_core(&mut watches, &queues);
         let extensions = self
             .args
@@ -196,7 +210,7 @@ impl Controllers {
         if let Some(extensions) = extensions {
             self.start_extensions(&mut running, &core, extensions, requests);
         }
-        self.start_core(&mut running, core, sandboxes);
+        self.start_core(&mut running, core, sandboxes, shared.saves.clone());
         running.finish(watches).await
     }
 
@@ -204,7 +218,13 @@ impl Controllers {
         Cluster::new(self.client.clone(), manager)
     }
 
-    fn start_core(&self, running: &mut Running, core: Core, requests: Requests<Sandbox>) {
+    fn start_core(
+        &self,
+        running: &mut Running,
+        core: Core,
+        requests: Requests<Sandbox>,
+        saves: SharedSaves,
+    ) {
         let sandboxes = core.sandboxes.clone();
         let controller = Arc::new(SandboxController {
             cluster: self.cluster("sandbox-controller"),
@@ -214,6 +234,7 @@ impl Controllers {
             volume_claims: core.volume_claims,
             cluster_domain: self.args.cluster_domain.clone(),
             held: Held::default(),
+            saves,
         });
         let workers = self.args.sandbox_concurrent_workers;
         let reconcile = move |sandbox| controller.clone().reconcile(sandbox);

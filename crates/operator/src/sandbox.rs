@@ -4,8 +4,10 @@ mod children;
 mod expiry;
 mod model;
 mod pod;
+mod save;
 mod service;
 mod status;
+mod suspend;
 mod volume;
 
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use crate::failure::{Failure, is_missing};
 use crate::held::Held;
 use crate::owner::{self, Owner};
 use crate::patch;
+use crate::saves::SharedSaves;
 use crate::slim::{PersistentVolumeClaim, Pod, Service};
 
 /// The next pass after a sandbox has been marked as expired.
@@ -40,6 +43,7 @@ pub(crate) struct SandboxController {
     pub(crate) volume_claims: Arc<Cache<PersistentVolumeClaim>>,
     pub(crate) cluster_domain: String,
     pub(crate) held: Held,
+    pub(crate) saves: SharedSaves,
 }
 
 impl SandboxController {
@@ -70,16 +74,18 @@ impl SandboxController {
         };
         let status = status::of(&wanted, &seen, now, &self.cluster_domain);
         if let PodState::Several(_) = seen.pod {
-            self.warn_of_several_pods(&wanted, &status);
+            self.warn(&wanted, &status, "Ready", status::SEVERAL_PODS);
         }
+        self.warn(&wanted, &status, "Suspended", suspend::FAILED);
         let held = self.write_status(&wanted, status, failure.is_none()).await;
+        let saved = seen.saving.and_then(|saving| saving.wait);
         match (failure, held) {
             (Some(failure), Ok(_)) => Err(failure),
             (failure, Err(of_status)) => Err(Failure::of(
                 failure.into_iter().chain([of_status]).collect(),
             )
             .unwrap_or_else(|| Failure::Refused("the status was not written".to_owned()))),
-            (None, Ok(held)) => Ok(match [left, held].into_iter().flatten().min() {
+            (None, Ok(held)) => Ok(match [left, held, saved].into_iter().flatten().min() {
                 Some(wait) => Action::requeue(wait),
                 None => Action::await_change(),
             }),
@@ -134,20 +140,19 @@ impl SandboxController {
         Ok(Action::await_change())
     }
 
-    fn warn_of_several_pods(&self, wanted: &Wanted<'_>, status: &SandboxStatus) {
-        let reason = |status: &SandboxStatus| {
-            conditions::find(&status.conditions, "Ready")
-                .map(|ready| (ready.reason.clone(), ready.message.clone()))
+    /// Emits an event when a condition has a reason and had another one before.
+    fn warn(&self, wanted: &Wanted<'_>, status: &SandboxStatus, kind: &str, reason: &str) {
+        let told = |status: &SandboxStatus| {
+            conditions::find(&status.conditions, kind)
+                .filter(|state| state.reason == reason)
+                .map(|state| state.message.clone())
         };
-        let before = wanted.sandbox.status.as_ref().and_then(reason);
-        if before.is_some_and(|(reason, _)| reason == status::SEVERAL_PODS) {
+        let Some(note) = told(status) else {
             return;
+        };
+        if wanted.sandbox.status.as_ref().and_then(told).is_none() {
+            self.cluster.event(wanted.sandbox, true, reason, note);
         }
-        let note = reason(status)
-            .map(|(_, message)| message)
-            .unwrap_or_default();
-        self.cluster
-            .event(wanted.sandbox, true, status::SEVERAL_PODS, note);
     }
 
     /// Writes the status if it differs. With `may_hold`, a status that only reports progress waits for a

@@ -1,6 +1,6 @@
 //! The checkpoints by which sandboxes are paused and suspended: the objects of the API server.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -134,6 +134,39 @@ impl Saves {
             }
         }
         Ok(())
+    }
+}
+
+/// The checkpoints of `agents.kruise.io`, for the controllers of the other group.
+#[derive(Clone)]
+pub(crate) struct SharedSaves {
+    is_served: bool,
+    saves: Arc<OnceLock<Saves>>,
+}
+
+impl SharedSaves {
+    /// `is_served` is whether the operator serves checkpoints at all.
+    pub(crate) fn new(is_served: bool) -> Self {
+        Self {
+            is_served,
+            saves: Arc::default(),
+        }
+    }
+
+    /// Offers the checkpoints, when all of them are known.
+    pub(crate) fn offer(&self, saves: Saves) {
+        // A process leads at most once.
+        let _ = self.saves.set(saves);
+    }
+
+    /// The checkpoints, or why there are none.
+    pub(crate) fn get(&self) -> Result<&Saves, &'static str> {
+        self.saves.get().ok_or(if self.is_served {
+            "the checkpoints of agents.kruise.io are not known yet: are its definitions installed?"
+        } else {
+            "memory and files are kept by checkpoints of agents.kruise.io, which this operator does not serve: start it \
+             with --kruise=true"
+        })
     }
 }
 

@@ -79,8 +79,10 @@ pub mod annotation {
     /// On the checkpoint of a pause: the UID of the pod that is saved. Its Sandbox ends the pod, and resumes from it.
     pub const PAUSED_POD: &str = "shoal.dev/paused-pod";
     /// What the next pause of a sandbox keeps, if that differs from what the sandbox says: a list like
-    /// `memory,filesystem`.
+    /// `memory,filesystem`. On a Sandbox of `agents.x-k8s.io`, or on its pod template: what each suspension keeps.
     pub const PAUSE_CONTENTS: &str = "shoal.dev/pause-contents";
+    /// On a suspended Sandbox of `agents.x-k8s.io`: the checkpoint that keeps it, which its next pod starts from.
+    pub const SAVED_BY: &str = "shoal.dev/saved-by";
     /// `"true"` on the copy of a fork, a checkpoint that is not listed.
     pub const COPY_OF_FORK: &str = "shoal.dev/fork";
     /// The variables and token of the runtime's initialization, as JSON.

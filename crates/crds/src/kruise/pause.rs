@@ -14,7 +14,7 @@ impl Sandbox {
     #[must_use]
     pub fn saved_by_pause(&self, savable: bool) -> Option<&'static [&'static str]> {
         if let Some(asked) = self.annotation(annotation::PAUSE_CONTENTS) {
-            return contents(asked.split(',').map(str::trim));
+            return pause_contents(asked);
         }
         let strategy = self.spec.pause_strategy.as_ref();
         match strategy.and_then(|strategy| strategy.kind) {
@@ -33,6 +33,13 @@ impl Sandbox {
     fn named_contents(&self) -> Option<&'static [&'static str]> {
         contents(self.spec.persistent_contents.iter().map(String::as_str))
     }
+}
+
+/// What a pause saves by the annotation [`PAUSE_CONTENTS`](annotation::PAUSE_CONTENTS), a list like `memory,filesystem`.
+/// `None` if it names neither memory nor files.
+#[must_use]
+pub fn pause_contents(list: &str) -> Option<&'static [&'static str]> {
+    contents(list.split(',').map(str::trim))
 }
 
 /// What a checkpoint keeps of these contents.

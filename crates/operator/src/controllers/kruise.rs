@@ -13,7 +13,7 @@ use shoal_crds::kruise::{
 use shoal_tasks::{TaskEnded, Tasks};
 use tokio_util::sync::CancellationToken;
 
-use super::{Controllers, Requests, Running};
+use super::{Controllers, Requests, Running, Shared};
 use crate::args::InjectRuntime;
 use crate::cache::Cache;
 use crate::endpoints::{Endpoints, Gauges};
@@ -92,6 +92,7 @@ impl Controllers {
         &self,
         stop: CancellationToken,
         endpoints: &Endpoints,
+        shared: &Shared,
     ) -> Result<(), TaskEnded> {
         if !self.args.kruise.kruise {
             return Ok(());
@@ -113,7 +114,7 @@ impl Controllers {
             updates,
             scalers,
         };
-        let caches = self.watch_kruise(&mut watches, &queues);
+        let caches = self.watch_kruise(&mut watches, &queues, shared);
         tokio::select! {
             () = caches.synced() => {}
             () = stop.cancelled() => return Ok(()),
@@ -124,6 +125,7 @@ impl Controllers {
             "synced agents.kruise.io"
         );
         endpoints.gauges.write().push(caches.gauges());
+        shared.saves.offer(self.saves(&caches));
         let mut running = Running::new(&stop);
         // An unread receiver would keep every request, so it is dropped.
         let gates = self.args.kruise.feature_gates;

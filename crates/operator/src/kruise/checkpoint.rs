@@ -58,7 +58,10 @@ impl CheckpointController {
             .spec
             .pod()
             .map(|pod| (namespace.clone(), pod.to_owned()));
-        let pod = pod.and_then(|pod| self.pods.get(&pod).or_else(|| self.pod_of(&pod)));
+        let pod = match pod {
+            Some(named) => self.pod(&checkpoint, &named).await?,
+            None => None,
+        };
         let others = self.checkpoints.group(&namespace);
         let now = Timestamp::now();
         match plan::next(&checkpoint, pod.as_deref(), &others, now) {
@@ -95,6 +98,21 @@ impl CheckpointController {
             }
         }
         Ok(Action::await_change())
+    }
+
+    /// The pod of a checkpoint. One that belongs to no sandbox of the group is in no cache: it is looked up for a
+    /// checkpoint that begins.
+    async fn pod(&self, checkpoint: &Checkpoint, named: &Key) -> Result<Option<Arc<Pod>>, Failure> {
+        if let Some(pod) = self.pods.get(named) {
+            return Ok(Some(pod));
+        }
+        if checkpoint.status.is_none() {
+            let found = self.cluster.get::<Pod>(&named.0, &named.1).await?;
+            if let Some(pod) = found {
+                return Ok(Some(Arc::new(pod)));
+            }
+        }
+        Ok(self.pod_of(named))
     }
 
     /// The pod of a sandbox with this name: a ReplicaSet gives its pod another one.

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use serde_json::json;
 use shoal_crds::names::annotation;
 
-use super::model::{PodState, Seen, Wanted};
+use super::model::{PodState, Saving, Seen, Wanted};
+use super::save::Memory;
 use super::{SandboxController, pod, service, volume};
 use crate::conditions;
 use crate::failure::{Failure, is_conflict, is_missing};
 use crate::owner::{self, Owner};
+use crate::restore::{self, Origin};
 use crate::slim::{Pod, Service};
 
 impl SandboxController {
@@ -19,7 +21,7 @@ impl SandboxController {
         if let Err(failure) = self.volume_claims(wanted).await {
             failures.push(failure);
         }
-        let (pod, failure) = self.pod(wanted, failures.is_empty()).await;
+        let (pod, saving, failure) = self.pod(wanted, failures.is_empty()).await;
         failures.extend(failure);
         let service = if matches!(pod, PodState::Several(_)) {
             // The sandbox is broken: its service stays as it is.
@@ -40,6 +42,7 @@ impl SandboxController {
                 pod,
                 service,
                 error: failure.as_ref().map(ToString::to_string),
+                saving,
             },
             failure,
         )
@@ -85,16 +88,46 @@ impl SandboxController {
         Ok(())
     }
 
+    /// The pod, and the save that it waits for.
+    async fn pod(
+        &self,
+        wanted: &Wanted<'_>,
+        has_claims: bool,
+    ) -> (PodState, Option<Saving>, Option<Failure>) {
+        let owned = self.pods.owned_by(wanted.uid);
+        let held = |pod: Option<&Arc<Pod>>| match pod {
+            Some(pod) => PodState::Owned(pod.clone()),
+            None => PodState::Absent,
+        };
+        // With several pods the sandbox is broken: all stay as they are.
+        let memory = match owned.len() {
+            0 | 1 => self.memory(wanted, owned.first()).await,
+            _ => Ok(Memory::Plain(None)),
+        };
+        let origin = match memory {
+            Ok(Memory::Plain(origin)) => origin,
+            Ok(Memory::Held(saving)) => return (held(owned.first()), saving, None),
+            Err(failure) => return (held(owned.first()), None, Some(failure)),
+        };
+        let (pod, failure) = self.planned_pod(wanted, &owned, origin, has_claims).await;
+        (pod, None, failure)
+    }
+
     /// Without its volume claims no pod is created: it would see the volume of a former sandbox of the same
     /// name, and its use would keep that volume for ever.
-    async fn pod(&self, wanted: &Wanted<'_>, has_claims: bool) -> (PodState, Option<Failure>) {
-        let owned = self.pods.owned_by(wanted.uid);
-        let mut named = match self.named_pod(wanted, &owned).await {
+    async fn planned_pod(
+        &self,
+        wanted: &Wanted<'_>,
+        owned: &[Arc<Pod>],
+        origin: Option<Origin>,
+        has_claims: bool,
+    ) -> (PodState, Option<Failure>) {
+        let mut named = match self.named_pod(wanted, owned).await {
             Ok(named) => named,
             Err(error) => return (PodState::Unknown, Some(error.into())),
         };
         loop {
-            let step = match pod::plan(wanted, &owned, named.as_ref()) {
+            let step = match pod::plan(wanted, owned, named.as_ref()) {
                 pod::Plan::Several(count) => return (PodState::Several(count), None),
                 pod::Plan::Refuse(error) => {
                     let cleared = self.track(wanted, None).await.err();
@@ -111,18 +144,23 @@ impl SandboxController {
                 pod::Plan::Absent => (PodState::Absent, self.track(wanted, None).await),
                 pod::Plan::LeaveForeign => (PodState::NotOwned, self.track(wanted, None).await),
                 pod::Plan::Delete(pod) => self.delete_pod(wanted, pod).await,
-                pod::Plan::Keep(pod, None) => self.tracked(wanted, pod, &owned).await,
+                pod::Plan::Keep(pod, None) => self.tracked(wanted, pod, owned).await,
                 pod::Plan::Keep(pod, Some(patch)) => {
                     let name = pod.metadata.name.as_deref().unwrap_or_default();
                     match self.cluster.patch(wanted.namespace, name, &patch).await {
-                        Ok(patched) => self.tracked(wanted, self.pods.learn(patched), &owned).await,
+                        Ok(patched) => self.tracked(wanted, self.pods.learn(patched), owned).await,
                         Err(error) => (PodState::Owned(pod), Err(error.into())),
                     }
                 }
                 pod::Plan::Create(_) if !has_claims => (PodState::Absent, Ok(())),
-                pod::Plan::Create(manifest) => {
+                pod::Plan::Create(mut manifest) => {
+                    if let Some(origin) = &origin
+                        && let Err(why) = restore::apply(&mut manifest, origin)
+                    {
+                        return (PodState::Absent, Some(Failure::Refused(why)));
+                    }
                     match self.cluster.create(wanted.namespace, &manifest).await {
-                        Ok(created) => self.tracked(wanted, self.pods.learn(created), &owned).await,
+                        Ok(created) => self.tracked(wanted, self.pods.learn(created), owned).await,
                         Err(error) if is_conflict(&error) && named.is_none() => {
                             match self.cluster.get(wanted.namespace, wanted.name).await {
                                 Ok(Some(present)) => {

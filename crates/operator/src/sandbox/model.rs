@@ -1,6 +1,7 @@
 //! The observed state of a sandbox and its children.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shoal_crds::convert::written_in_v1alpha1;
 use shoal_crds::hash;
@@ -109,4 +110,15 @@ pub(super) struct Seen {
     pub(super) service: Option<Arc<Service>>,
     /// The steps that failed, as one message.
     pub(super) error: Option<String>,
+    /// The save that the pod waits for.
+    pub(super) saving: Option<Saving>,
+}
+
+/// A save of the pod that is under way, or has failed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Saving {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+    /// When to look again, if no change of an object tells.
+    pub(super) wait: Option<Duration>,
 }

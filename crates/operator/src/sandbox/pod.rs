@@ -9,6 +9,7 @@ use shoal_crds::parts::Pairs;
 
 use super::model::Wanted;
 use crate::owner::{self, Owner};
+use crate::restore;
 use crate::slim::Pod;
 
 /// The labels that the controllers themselves copy from a sandbox to its pod.
@@ -168,7 +169,7 @@ pub(super) fn manifest(wanted: &Wanted<'_>) -> Value {
             annotations.insert(list.to_owned(), keys(pairs));
         }
     }
-    json!({
+    let mut pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -179,7 +180,9 @@ pub(super) fn manifest(wanted: &Wanted<'_>) -> Value {
             "ownerReferences": [wanted.controller_ref()],
         },
         "spec": spec(wanted),
-    })
+    });
+    restore::keep_volumes(&mut pod);
+    pod
 }
 
 /// The template's specification, with the sandbox's volume claims as volumes.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use shoal_crds::v1beta1::SandboxStatus;
 
 use super::model::{PodState, Seen, Wanted};
-use super::service;
+use super::{service, suspend};
 use crate::conditions::{self, State, Truth};
 use crate::slim::Pod;
 
@@ -113,6 +113,9 @@ fn suspended(wanted: &Wanted<'_>, seen: &Seen) -> State {
     if !wanted.is_suspended() {
         return state(Truth::False, "NotSuspended", "Sandbox is not suspended");
     }
+    if let Some(saving) = &seen.saving {
+        return state(Truth::False, saving.reason, &saving.message);
+    }
     match &seen.pod {
         PodState::Owned(_) | PodState::Several(_) => state(
             Truth::False,
@@ -124,11 +127,13 @@ fn suspended(wanted: &Wanted<'_>, seen: &Seen) -> State {
             "PodNotOwned",
             "Refused to delete pod because it is not owned by this sandbox",
         ),
-        PodState::Absent => state(
-            Truth::True,
-            "PodTerminated",
-            "Pod has been terminated. Sandbox is suspended",
-        ),
+        PodState::Absent => {
+            let mut message = "Pod has been terminated. Sandbox is suspended".to_owned();
+            if let Some(saved) = suspend::saved_by(wanted) {
+                message.push_str(&format!(". Checkpoint {saved} keeps it"));
+            }
+            state(Truth::True, "PodTerminated", &message)
+        }
         PodState::Unknown => state(
             Truth::Unknown,
             "PodStateUnknown",
@@ -211,6 +216,10 @@ fn ready(wanted: &Wanted<'_>, seen: &Seen) -> State {
         if let Some((reason, message)) = pod.and_then(|pod| outcome(pod)) {
             return not_ready(reason, message.to_owned());
         }
+    }
+    if let (Some(saving), false) = (&seen.saving, wanted.is_suspended()) {
+        let message = format!("{}; the sandbox is resumed from it", saving.message);
+        return not_ready("DependenciesNotReady", message);
     }
     let required = service::is_required(wanted, seen.service.is_some());
     let service_ready = !required || seen.service.is_some();

@@ -13,8 +13,8 @@ use shoal_tasks::Tasks;
 
 use super::{Caches, Queues};
 use crate::cache::{Cache, Change, Kind, key, watch_kind};
-use crate::controllers::Controllers;
 use crate::controllers::changes::{ChangedPools, add_controller, trim};
+use crate::controllers::{Controllers, Shared};
 use crate::kruise::{
     CREATOR, Pod, ReplicaSet, autoscaler_group, checkpoint_group, claim_group, update_of,
     update_ops_group,
@@ -37,7 +37,12 @@ impl Controllers {
         cache
     }
 
-    pub(super) fn watch_kruise(&self, tasks: &mut Tasks, queues: &Queues) -> Caches {
+    pub(super) fn watch_kruise(
+        &self,
+        tasks: &mut Tasks,
+        queues: &Queues,
+        shared: &Shared,
+    ) -> Caches {
         let all = watcher::Config::default;
         let sandboxes = self.watch_sandboxes(tasks, queues);
         let to = queues.sets.clone();
@@ -74,7 +79,7 @@ impl Controllers {
         let pods = self.watch_pods(tasks, queues);
         let replica_sets = self.watch_replica_sets(tasks, queues);
         let policies = self.watch_policies(tasks, queues, &sets);
-        let checkpoints = self.watch_checkpoints(tasks, queues);
+        let checkpoints = self.watch_checkpoints(tasks, queues, shared);
         let traffic = self.watch_traffic(tasks, queues);
         let updates = self.watch_updates(tasks, queues);
         let scalers = self.watch_autoscalers(tasks, queues);
@@ -211,8 +216,14 @@ impl Controllers {
         )
     }
 
-    fn watch_checkpoints(&self, tasks: &mut Tasks, queues: &Queues) -> Arc<Cache<Checkpoint>> {
+    fn watch_checkpoints(
+        &self,
+        tasks: &mut Tasks,
+        queues: &Queues,
+        shared: &Shared,
+    ) -> Arc<Cache<Checkpoint>> {
         let (to, sandboxes) = (queues.checkpoints.clone(), queues.sandboxes.clone());
+        let of_community = shared.sandboxes.clone();
         self.watch_all(
             tasks,
             watcher::Config::default(),
@@ -221,6 +232,7 @@ impl Controllers {
                 // A sandbox waits for the checkpoint of its pause.
                 let (Change::Applied(checkpoint) | Change::Deleted(checkpoint)) = change;
                 add_controller(&sandboxes, checkpoint, GROUP);
+                add_controller(&of_community, checkpoint, shoal_crds::names::GROUP);
                 if let Change::Applied(checkpoint) = change {
                     to.add_key(&key(checkpoint));
                 }

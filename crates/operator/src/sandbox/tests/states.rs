@@ -20,6 +20,7 @@ fn status_of(
         pod,
         service: service.then(|| Arc::new(Service::default())),
         error: error.map(str::to_owned),
+        saving: None,
     };
     status::of(
         &Wanted::of(sandbox).unwrap(),
