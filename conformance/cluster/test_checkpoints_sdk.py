@@ -11,14 +11,14 @@ import urllib.request
 from types import SimpleNamespace
 
 import pytest
-from e2b import Sandbox
+from e2b import Sandbox, Template
 from e2b.exceptions import SandboxException
 
 from ..installation import wait_until
 from ..interpreter import test_clone_tutorial as tutorial
 from ..shared import WORK
 from . import sdk_cases
-from .conftest import operator_of, sdk_of
+from .conftest import operator_of, replicas_of, sdk_of
 from .images import RUNTIME
 from .test_checkpoints_node import COUNT, agent_of, everything_in_the_store, told
 from .test_install import imported  # noqa: F401
@@ -89,6 +89,11 @@ def resource(sandbox: Sandbox) -> str:
 def saves(cluster) -> list[dict]:
     """The checkpoints that have not failed. Failed ones stay, with the reason."""
     return [one for one in cluster.get(CHECKPOINTS)["items"] if one.get("status", {}).get("phase") != "Failed"]
+
+
+def tagging(options: dict) -> dict:
+    """The options of a client of templates."""
+    return {key: value for key, value in options.items() if key != "sandbox_url"}
 
 
 def settings(cluster, name: str) -> dict:
@@ -179,6 +184,48 @@ def test_forks_go_on_with_the_memory_of_their_source(source, api, node, real_clu
     wait_until(lambda: not saves(real_cluster), 90, "the copy is gone")
     for fork in forks:
         fork.kill()
+
+
+def test_snapshots_have_names_and_tags_at_every_replica(source, api, node, real_cluster):
+    files = {"mode": "filesystem"}
+    first = source.create_snapshot(name="work", **files)
+    assert first.snapshot_id == "default/work:default" and first.names == ["default/work"]
+    source.files.write("/root/kept", "tagged")
+    tagged = source.create_snapshot(name="work:v1", **files)
+    assert (tagged.snapshot_id, tagged.names) == ("default/work:v1", ["default/work"])
+    source.files.write("/root/kept", "newest")
+    assert source.create_snapshot(name="work", **files).snapshot_id == first.snapshot_id
+    # The version that has no tag any more goes.
+    wait_until(lambda: len(saves(real_cluster)) == 2, 90, "two versions")
+
+    def listed(**filters) -> list[str]:
+        return sorted(one.snapshot_id for one in source.list_snapshots(**filters).next_items())
+
+    assert listed() == ["default/work:default", "default/work:v1"]
+    assert listed(name="work") == ["default/work:default"], "the newest of the name"
+    assert listed(name="work:v1") == ["default/work:v1"] and listed(name="other") == []
+    for [other] in replicas_of(real_cluster, "other", 1):
+        options = api | {"api_url": other.url, "sandbox_url": other.url}
+        for name, kept in (("work", "newest"), ("default/work:v1", "tagged")):
+            clone = Sandbox.create(name, timeout=600, **options)
+            assert clone.files.read("/root/kept") == kept
+            clone.kill()
+        Template.assign_tags("work:v1", ["stable"], **tagging(options))
+        with pytest.raises(Exception, match="only one of another version"):
+            Template.assign_tags("work:v1", ["default"], **tagging(options))
+    wait_until(lambda: listed(name="work:stable"), 30, "the tag at the first replica")
+    assert Sandbox.delete_snapshot("work:default", **api) and not Sandbox.delete_snapshot("work:default", **api)
+    clone = Sandbox.create("work:stable", timeout=600, **api)
+    assert clone.files.read("/root/kept") == "tagged"
+    clone.kill()
+    with pytest.raises(SandboxException, match="name of a template"):
+        source.create_snapshot(name="kept", **files)
+    with pytest.raises(SandboxException, match="another team"):
+        source.create_snapshot(name="strangers/work", **files)
+    for tag in ("stable", "v1"):
+        assert listed() != [] and Sandbox.delete_snapshot(f"work:{tag}", **api)
+    assert listed() == []
+    wait_until(lambda: not saves(real_cluster), 90, "no checkpoint")
 
 
 def test_a_pause_keeps_memory_and_a_connect_goes_on(source, api, node, real_cluster):

@@ -57,9 +57,13 @@ impl Sandboxes {
         new: SandboxRequest,
         idempotency: Option<&Idempotency>,
     ) -> Result<Created, CreateError> {
-        if let Some(template) = &new.template {
+        // Another replica may have taken a snapshot of this name a moment ago.
+        if let Some(template) = &new.template
+            && !self.templates.knows(principal, template)
+            && let Ok(reference) = template.as_str().parse()
+        {
             let namespace = principal.slug.as_str();
-            self.look_up_save(namespace, template.as_str()).await?;
+            self.look_up_save(namespace, &reference).await?;
         }
         let Some(once) = idempotency.map(|idempotency| Once::of(principal, idempotency)) else {
             return self.create_from_pool(principal, new).await;

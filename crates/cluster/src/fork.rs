@@ -44,6 +44,7 @@ impl Sandboxes {
         self.within_limit(timeout)?;
         let source = self.fresh(at).await?;
         let wanted = Wanted {
+            name: None,
             contents: Some(Contents::Memory),
             keep_running: true,
             ttl: Some(KEPT),

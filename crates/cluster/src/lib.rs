@@ -50,6 +50,7 @@ mod snapshots;
 mod teams;
 mod telemetry;
 mod templates;
+mod versions;
 mod watched;
 
 pub use backend::{Backend, BackendConfig, ConnectError, TemplatesConfig};

@@ -1,5 +1,6 @@
 //! Snapshots and pauses of sandboxes: Checkpoints, each with the SandboxTemplate of its name, from which clones are made.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp as Time;
@@ -7,13 +8,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, SnapshotId, entropy_of};
 use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
-use shoal_core::template::DEFAULT_TAG;
+use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
 use shoal_crds::kruise::names::annotation;
 use shoal_crds::kruise::{
     Checkpoint, CheckpointPhase, InitRequest, SandboxSet, SandboxSetSpec, SandboxTemplate, duration,
 };
 
 use crate::identity::{self, key};
+use crate::versions::{self, Tags};
 use crate::watched::Watched;
 use crate::{pod, record};
 
@@ -30,11 +32,13 @@ pub(crate) struct Saves {
 #[derive(Debug, Clone)]
 pub(crate) struct SavedSandbox {
     checkpoint: Arc<Checkpoint>,
+    /// The tags that it has, if it has a name.
+    tags: Tags,
     /// The template, as a set of which a clone is the only member.
     set: Arc<SandboxSet>,
 }
 
-/// The other names of a checkpoint: its ids, here and as a template.
+/// The other names of a checkpoint: its ids, here and as a template, and the name of its snapshot.
 pub(crate) fn index(checkpoint: &Checkpoint) -> Vec<String> {
     let (namespace, _) = key(&checkpoint.metadata);
     let id = id_of(checkpoint);
@@ -43,11 +47,17 @@ pub(crate) fn index(checkpoint: &Checkpoint) -> Vec<String> {
     }
     let template = identity::template(&namespace, id);
     let ids = [id, template.as_str()];
-    ids.map(|id| id_index(&namespace, id)).into()
+    let mut names: Vec<String> = ids.map(|id| id_index(&namespace, id)).into();
+    names.extend(versions::name_of(checkpoint).map(|name| name_index(&namespace, &name)));
+    names
 }
 
 fn id_index(namespace: &str, id: &str) -> String {
     format!("{namespace}/{id}")
+}
+
+fn name_index(namespace: &str, name: &TemplateName) -> String {
+    format!("{namespace}/name/{name}")
 }
 
 fn id_of(checkpoint: &Checkpoint) -> &str {
@@ -63,34 +73,76 @@ impl Saves {
         }
     }
 
-    /// The complete checkpoint with this id in a namespace.
+    /// The complete checkpoint with this id, or with this name and tag, in a namespace.
     pub(crate) fn find(&self, namespace: &str, text: &str) -> Option<SavedSandbox> {
-        let text = text.to_lowercase();
-        let id = text.strip_suffix(":default").unwrap_or(&text);
-        self.with_template(self.checkpoints.find(&id_index(namespace, id))?)
+        self.find_meant(namespace, &text.parse().ok()?)
     }
 
-    /// The complete checkpoints of a namespace that are snapshots, the newest first.
+    /// The complete checkpoint that a reference means in a namespace.
+    pub(crate) fn find_meant(
+        &self,
+        namespace: &str,
+        reference: &TemplateRef,
+    ) -> Option<SavedSandbox> {
+        if reference
+            .namespace
+            .as_deref()
+            .is_some_and(|of| of != namespace)
+        {
+            return None;
+        }
+        let tag = reference.tag.as_deref().unwrap_or(DEFAULT_TAG);
+        if tag == DEFAULT_TAG
+            && let Some(found) = self
+                .checkpoints
+                .find(&id_index(namespace, reference.name.as_str()))
+        {
+            return self.with_template(found);
+        }
+        let versions = self.versions(namespace, &reference.name);
+        let meant = versions
+            .iter()
+            .find(|version| versions::current(version, &versions).contains_key(tag))?;
+        self.with_template(meant.clone())
+    }
+
+    /// The complete checkpoints of a name in a namespace.
+    pub(crate) fn versions(&self, namespace: &str, name: &TemplateName) -> Vec<Arc<Checkpoint>> {
+        let mut all = self.checkpoints.find_all(&name_index(namespace, name));
+        all.retain(|checkpoint| is_complete(checkpoint));
+        all
+    }
+
+    /// The tags that a checkpoint has, if it has a name.
+    fn tags(&self, checkpoint: &Checkpoint) -> Option<Tags> {
+        let (namespace, _) = key(&checkpoint.metadata);
+        let name = versions::name_of(checkpoint)?;
+        let versions = self.versions(&namespace, &name);
+        Some(versions::current(checkpoint, &versions))
+    }
+
+    /// The complete checkpoints of a namespace that are snapshots, the newest first. A version that has lost all of its
+    /// tags is about to be deleted.
     pub(crate) fn list(&self, namespace: &str) -> Vec<SavedSandbox> {
         let own = |checkpoint: &Checkpoint| {
             checkpoint.metadata.namespace.as_deref() == Some(namespace) && !is_copy(checkpoint)
         };
         let own = self.checkpoints.filter(own).into_iter();
+        let own = own.filter(|one| self.tags(one).is_none_or(|tags| !tags.is_empty()));
         let mut all: Vec<_> = own.filter_map(|one| self.with_template(one)).collect();
         let order = |one: &SavedSandbox| {
             let meta = &one.checkpoint.metadata;
             let created = meta.creation_timestamp.as_ref().map(|at| at.0);
-            (created, meta.name.clone())
+            // Times of Kubernetes are seconds; a version is given its first tag when it is made.
+            let given = versions::given(&one.checkpoint).into_values().min();
+            (created, given, meta.name.clone())
         };
         all.sort_by_key(|one| std::cmp::Reverse(order(one)));
         all
     }
 
     fn with_template(&self, checkpoint: Arc<Checkpoint>) -> Option<SavedSandbox> {
-        let phase = checkpoint.status.as_ref()?.phase;
-        let complete = phase == Some(CheckpointPhase::Succeeded) && !id_of(&checkpoint).is_empty();
-        let stays = checkpoint.metadata.deletion_timestamp.is_none() && !is_expired(&checkpoint);
-        if !complete || !stays {
+        if !is_complete(&checkpoint) {
             return None;
         }
         let template = self.templates.get(&key(&checkpoint.metadata))?;
@@ -98,8 +150,16 @@ impl Saves {
         let owners = template.metadata.owner_references.iter().flatten();
         let uid = checkpoint.metadata.uid.as_ref();
         let owned = owners.into_iter().any(|owner| Some(&owner.uid) == uid);
-        owned.then(|| SavedSandbox::of(checkpoint, &template))
+        let tags = self.tags(&checkpoint).unwrap_or_default();
+        owned.then(|| SavedSandbox::of(checkpoint, tags, &template))
     }
+}
+
+/// Whether a checkpoint can be cloned.
+fn is_complete(checkpoint: &Checkpoint) -> bool {
+    let phase = checkpoint.status.as_ref().and_then(|status| status.phase);
+    let complete = phase == Some(CheckpointPhase::Succeeded) && !id_of(checkpoint).is_empty();
+    complete && checkpoint.metadata.deletion_timestamp.is_none() && !is_expired(checkpoint)
 }
 
 /// Whether a text has the form of a checkpoint's id.
@@ -129,7 +189,7 @@ fn is_expired(checkpoint: &Checkpoint) -> bool {
 }
 
 impl SavedSandbox {
-    fn of(checkpoint: Arc<Checkpoint>, template: &SandboxTemplate) -> Self {
+    fn of(checkpoint: Arc<Checkpoint>, tags: Tags, template: &SandboxTemplate) -> Self {
         let template_spec = template.spec.clone();
         let set = SandboxSet {
             metadata: ObjectMeta {
@@ -149,6 +209,7 @@ impl SavedSandbox {
         };
         Self {
             checkpoint,
+            tags,
             set: Arc::new(set),
         }
     }
@@ -191,12 +252,21 @@ impl SavedSandbox {
         let source = source.and_then(|id| id.parse().ok());
         let created = self.checkpoint.metadata.creation_timestamp.as_ref();
         let at = |time: Time| Timestamp::from_unix_millis(time.as_millisecond());
+        let mut tags: BTreeMap<String, Timestamp> = self
+            .tags
+            .iter()
+            .map(|(tag, time)| (tag.clone(), at(*time)))
+            .collect();
+        let tag = match tags.remove_entry(DEFAULT_TAG).or_else(|| tags.pop_first()) {
+            Some((tag, _)) => tag,
+            None => DEFAULT_TAG.to_owned(),
+        };
         SnapshotRecord {
             id: SnapshotId::from_entropy(entropy_of(&["checkpoint", &uid])),
             template: identity::template(&namespace, self.id()),
-            tag: DEFAULT_TAG.to_owned(),
-            more_tags: std::collections::BTreeMap::new(),
-            name: None,
+            tag,
+            more_tags: tags,
+            name: versions::name_of(&self.checkpoint),
             team: identity::team(&namespace),
             source: source.unwrap_or_else(|| SandboxId::from_entropy(entropy_of(&["of", &uid]))),
             spec,
@@ -217,82 +287,4 @@ impl SavedSandbox {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    const KEY: &str = "0123456789abcdef0123456789abcdef-0123456789abcdef01234567";
-
-    fn saved(change: &Value) -> (Checkpoint, SandboxTemplate) {
-        let mut checkpoint = json!({
-            "metadata": {
-                "name": "s-x", "namespace": "team", "uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z",
-                "annotations": {"agents.kruise.io/init-runtime-request": r#"{"accessToken": "old"}"#},
-            },
-            "spec": {"podName": "s"},
-            "status": {"phase": "Succeeded", "checkpointId": KEY, "completionTime": "2026-01-02T03:04:06Z"},
-        });
-        for (pointer, value) in change.as_object().into_iter().flatten() {
-            let (parent, field) = pointer.rsplit_once('/').unwrap();
-            checkpoint.pointer_mut(parent).unwrap()[field] = value.clone();
-        }
-        let template = json!({
-            "metadata": {"name": "s-x", "namespace": "team", "ownerReferences": [
-                {"apiVersion": "agents.kruise.io/v1alpha1", "kind": "Checkpoint", "name": "s-x", "uid": "u"},
-            ]},
-            "spec": {"template": {"spec": {"containers": [{"name": "main", "image": "app:1"}]}}},
-        });
-        let checkpoint = serde_json::from_value(checkpoint).unwrap();
-        (checkpoint, serde_json::from_value(template).unwrap())
-    }
-
-    fn found(change: &Value, owner: &str) -> Option<SavedSandbox> {
-        let (checkpoint, mut template) = saved(change);
-        template.metadata.owner_references.as_mut().unwrap()[0].uid = owner.to_owned();
-        let saves = Saves::new();
-        saves.checkpoints.put(checkpoint);
-        saves.templates.put(template);
-        saves.find("team", KEY)
-    }
-
-    #[test]
-    fn a_complete_checkpoint_is_found_by_its_id_in_its_namespace() {
-        let known = found(&json!({}), "u").unwrap();
-        let record = known.record();
-        assert_eq!(record.reference("team"), KEY);
-        assert!(record.is_meant_by(&KEY.parse().unwrap()));
-        assert!(record.saved.contents.has_memory());
-        assert_eq!(known.init().unwrap().access_token, "old");
-        let (checkpoint, _) = saved(&json!({}));
-        assert!(!index(&checkpoint).contains(&id_index("other", KEY)));
-    }
-
-    #[test]
-    fn what_is_not_complete_or_not_its_own_is_not_found() {
-        for change in [
-            json!({"/status/phase": "Creating"}),
-            json!({"/status/phase": "Failed"}),
-            json!({"/metadata/deletionTimestamp": "2026-01-02T03:04:05Z"}),
-            json!({"/spec/ttlAfterFinished": "30m"}),
-        ] {
-            assert!(found(&change, "u").is_none(), "{change}");
-        }
-        assert!(found(&json!({}), "another").is_none());
-        assert!(found(&json!({"/spec/ttlAfterFinished": "100000d"}), "u").is_some());
-    }
-
-    #[test]
-    fn ids_are_told_from_names() {
-        assert!(is_id(KEY));
-        for other in [
-            "code",
-            "",
-            "0123-4567",
-            &KEY.replace('a', "g"),
-            &format!("{KEY}0"),
-        ] {
-            assert!(!is_id(other), "{other}");
-        }
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
 //! Snapshots: Checkpoints of the pods of sandboxes, which the agent of their node carries out.
 
+mod name;
 mod take;
 
 use std::path::PathBuf;
@@ -18,19 +19,25 @@ use shoal_core::store::StoreError;
 use shoal_core::template::TemplateRef;
 
 pub(crate) use self::take::Wanted;
-use crate::failure;
 use crate::sandboxes::Sandboxes;
 use crate::saves::SavedSandbox;
-
-const NAMES: NotServed = NotServed {
-    what: "a name or tag for a snapshot",
-    instead: "use its id",
-};
 
 const FILES: NotServed = NotServed {
     what: "an exported snapshot",
     instead: "keep the Checkpoint",
 };
+
+/// Whether a snapshot is meant by a reference of a filter; without a tag, that is any of them.
+fn is_listed_as(record: &SnapshotRecord, principal: &Principal, named: &TemplateRef) -> bool {
+    let tag = named.tag.clone().unwrap_or_else(|| record.tag.clone());
+    let any_tag = TemplateRef {
+        tag: Some(tag),
+        ..named.clone()
+    };
+    let of_team = named.namespace.as_deref();
+    of_team.is_none_or(|of| of == principal.slug.as_str())
+        && (record.is_meant_by(named) || record.is_meant_by(&any_tag))
+}
 
 /// The port.
 pub(crate) struct Port(pub(crate) Arc<Sandboxes>);
@@ -44,10 +51,11 @@ impl SnapshotsPort for Port {
     ) -> BoxFuture<'a, Result<SnapshotRecord, TakeError>> {
         Box::pin(async move {
             let key = self.0.key_of(permit)?;
-            if new.name.is_some() {
-                return Err(SandboxError::NotServed(NAMES).into());
+            if let Some(name) = &new.name {
+                self.0.check_name(principal, name)?;
             }
             let wanted = Wanted {
+                name: new.name,
                 contents: new.contents,
                 keep_running: new.keep_running,
                 ttl: new.ttl,
@@ -69,18 +77,20 @@ impl SnapshotsPort for Port {
             let source = filter.source.as_ref();
             let named = filter.named.as_ref();
             source.is_none_or(|source| record.source == *source)
-                && named.is_none_or(|named| record.is_meant_by(named))
+                && named.is_none_or(|named| is_listed_as(record, principal, named))
         });
         wanted.map(Arc::new).collect()
     }
 
     fn add_tags<'a>(
         &'a self,
-        _: &'a Principal,
-        _: &'a TemplateRef,
-        _: &'a [String],
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
+        tags: &'a [String],
     ) -> BoxFuture<'a, Result<SnapshotId, SnapshotError>> {
-        Box::pin(std::future::ready(Err(NAMES.into())))
+        let (sandboxes, principal) = (self.0.clone(), principal.clone());
+        let (reference, tags) = (reference.clone(), tags.to_vec());
+        Box::pin(async move { sandboxes.add_tags(&principal, &reference, &tags).await })
     }
 
     fn delete<'a>(
@@ -88,19 +98,7 @@ impl SnapshotsPort for Port {
         principal: &'a Principal,
         reference: &'a TemplateRef,
     ) -> BoxFuture<'a, Result<(), SnapshotError>> {
-        Box::pin(async move {
-            let missing = || SnapshotError::NotFound(reference.clone());
-            let namespace = principal.slug.as_str();
-            let own = reference.namespace.as_deref();
-            if own.is_some_and(|own| own != namespace) {
-                return Err(missing());
-            }
-            let name = reference.name.as_str();
-            self.0.look_up_save(namespace, name).await?;
-            let found = self.0.saves.find(namespace, name).ok_or_else(missing)?;
-            let deleted = self.0.forget_save(found.checkpoint()).await;
-            Ok(deleted.map_err(|error| failure::store(&error))?)
-        })
+        Box::pin(self.0.delete_snapshot(principal, reference))
     }
 
     fn export<'a>(

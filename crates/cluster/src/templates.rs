@@ -17,7 +17,7 @@ use shoal_core::ports::templates::{
     CreateTemplateError, Starts, TagError, TemplateError, TemplateRequest,
     Templates as TemplatesPort,
 };
-use shoal_core::template::{Template, TemplateKey, TemplateRef};
+use shoal_core::template::{Template, TemplateKey, TemplateName, TemplateRef};
 use shoal_crds::kruise::SandboxSet;
 
 use crate::catalogue::Catalogue;
@@ -83,6 +83,26 @@ impl Templates {
         found.filter(|set| {
             set.metadata.namespace.as_deref() == Some(namespace) && !set.is_of_entry()
         })
+    }
+
+    /// Why something is not done with a template. The name may be that of a snapshot.
+    fn refused(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+        what: &'static str,
+    ) -> TemplateError {
+        match self.find(principal, reference) {
+            Some(_) => unserved(what),
+            None => TemplateError::NotFound(reference.to_string()),
+        }
+    }
+
+    /// Whether a name is that of a set of the caller's namespace, or of an entry.
+    pub(crate) fn has_name(&self, principal: &Principal, name: &TemplateName) -> bool {
+        let state = self.catalogue.state();
+        let entries = &state.in_force.catalogue;
+        self.set(principal, name.as_str()).is_some() || entries.exact(name.as_str()).is_some()
     }
 
     fn template(set: &SandboxSet) -> Template {
@@ -221,11 +241,7 @@ impl TemplatesPort for Templates {
         principal: &'a Principal,
         reference: &'a TemplateRef,
     ) -> BoxFuture<'a, Result<(), TemplateError>> {
-        // The name may be that of a snapshot.
-        let refused = match self.find(principal, reference) {
-            Some(_) => unserved("the removal of a template"),
-            None => TemplateError::NotFound(reference.to_string()),
-        };
+        let refused = self.refused(principal, reference, "the removal of a template");
         Box::pin(std::future::ready(Err(refused)))
     }
 
@@ -241,11 +257,12 @@ impl TemplatesPort for Templates {
 
     fn add_tags<'a>(
         &'a self,
-        _: &'a Principal,
-        _: &'a TemplateRef,
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
         _: &'a [String],
     ) -> BoxFuture<'a, Result<BuildId, TagError>> {
-        Box::pin(std::future::ready(Err(unserved("a tag").into())))
+        let refused = self.refused(principal, reference, "a tag");
+        Box::pin(std::future::ready(Err(refused.into())))
     }
 
     fn add_tags_to_build<'a>(
@@ -259,10 +276,11 @@ impl TemplatesPort for Templates {
 
     fn remove_tags<'a>(
         &'a self,
-        _: &'a Principal,
-        _: &'a TemplateRef,
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
         _: &'a [String],
     ) -> BoxFuture<'a, Result<(), TagError>> {
-        Box::pin(std::future::ready(Err(unserved("a tag").into())))
+        let refused = self.refused(principal, reference, "a tag");
+        Box::pin(std::future::ready(Err(refused.into())))
     }
 }

@@ -140,22 +140,24 @@ impl SnapshotRecord {
     /// The user's name for this version: `[<namespace>/]<name or id>:<tag>`.
     #[must_use]
     pub fn reference(&self, namespace: &str) -> String {
-        if let Some(id) = &self.backend_id {
-            return id.clone();
-        }
-        match &self.name {
-            Some(name) => format!("{namespace}/{name}:{}", self.tag),
-            None => format!("{}:{}", self.template, self.tag),
+        match (&self.name, &self.backend_id) {
+            (Some(name), _) => format!("{namespace}/{name}:{}", self.tag),
+            (None, Some(id)) => id.clone(),
+            (None, None) => format!("{}:{}", self.template, self.tag),
         }
     }
 
     /// Whether `reference`, without its namespace, refers to this version.
     #[must_use]
     pub fn is_meant_by(&self, reference: &TemplateRef) -> bool {
-        let called = self.template.as_str() == reference.name.as_str()
-            || self.backend_id.as_deref() == Some(reference.name.as_str())
-            || self.name.as_ref() == Some(&reference.name);
-        called && self.has_tag(reference.tag.as_deref().unwrap_or(DEFAULT_TAG))
+        let tag = reference.tag.as_deref().unwrap_or(DEFAULT_TAG);
+        let by_id = self.template.as_str() == reference.name.as_str()
+            || self.backend_id.as_deref() == Some(reference.name.as_str());
+        // In a backend with ids of its own, each version has one.
+        if by_id && self.backend_id.is_some() && tag == DEFAULT_TAG {
+            return true;
+        }
+        (by_id || self.name.as_ref() == Some(&reference.name)) && self.has_tag(tag)
     }
 
     /// Whether `tag` is one of its tags.

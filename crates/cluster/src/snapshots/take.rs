@@ -13,6 +13,7 @@ use shoal_core::ports::snapshots::TakeError;
 use shoal_core::snapshot::Contents;
 use shoal_core::state::{InputKind, Refused};
 use shoal_core::store::StoreError;
+use shoal_core::template::TemplateRef;
 use shoal_crds::kruise::names::{GROUP, VERSION, annotation, content, label, label_value};
 use shoal_crds::kruise::{
     Checkpoint, CheckpointPhase, Sandbox, SandboxState, SandboxTemplate, SandboxTemplateSpec,
@@ -24,7 +25,7 @@ use crate::identity::{Key, key, sandbox_id};
 use crate::pause::{SAVABLE_INSTEAD, is_savable};
 use crate::sandboxes::Sandboxes;
 use crate::saves::{SavedSandbox, is_id};
-use crate::{failure, record};
+use crate::{failure, record, versions};
 
 /// Annotations of a sandbox that its clones keep.
 const KEPT_PREFIX: &str = "security.agents.kruise.io/";
@@ -32,6 +33,8 @@ const KEPT_PREFIX: &str = "security.agents.kruise.io/";
 /// A checkpoint to make.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
+    /// Its name, if it has one.
+    pub(crate) name: Option<TemplateRef>,
     /// Its contents; the sandbox's default if absent.
     pub(crate) contents: Option<Contents>,
     pub(crate) keep_running: bool,
@@ -67,7 +70,12 @@ impl Sandboxes {
             };
             return Err(SandboxError::from(refused).into());
         }
-        let made = manifest(principal, &sandbox, wanted);
+        let tags = wanted
+            .name
+            .as_ref()
+            .map(|name| (&name.name, self.first_tags(&at.0, name)));
+        let named = tags.map(|(name, tags)| versions::metadata(name, &tags));
+        let made = manifest(principal, &sandbox, wanted, named.as_ref());
         let made: Checkpoint = serde_json::from_value(made)
             .map_err(StoreError::failed)
             .map_err(SandboxError::Store)?;
@@ -89,17 +97,31 @@ impl Sandboxes {
                 return Err(store(&error).into());
             }
         }
-        self.await_save(&made, wanted.wait).await
+        let saved = self.await_save(&made, wanted.wait).await?;
+        if let Some(name) = &wanted.name {
+            self.settle(&at.0, &name.name).await;
+        }
+        Ok(saved)
     }
 
     /// Looks for a checkpoint that the watch has not shown yet: another replica may have answered with its id a moment
     /// ago.
-    pub(crate) async fn look_up_save(&self, namespace: &str, text: &str) -> Result<(), StoreError> {
-        if !is_id(text) || self.saves.find(namespace, text).is_some() {
+    pub(crate) async fn look_up_save(
+        &self,
+        namespace: &str,
+        reference: &TemplateRef,
+    ) -> Result<(), StoreError> {
+        if self.saves.find_meant(namespace, reference).is_some() {
             return Ok(());
         }
         let told = |error: kube::Error| failure::store(&error);
-        let labelled = ListParams::default().labels(&format!("{}={text}", label::CHECKPOINT_ID));
+        let text = reference.name.as_str();
+        let (label, value) = if is_id(text) {
+            (label::CHECKPOINT_ID, text.to_owned())
+        } else {
+            (label::SNAPSHOT, label_value(text))
+        };
+        let labelled = ListParams::default().labels(&format!("{label}={value}"));
         let found = self.checkpoints_of(namespace).list(&labelled).await;
         for checkpoint in found.map_err(told)? {
             let (_, name) = key(&checkpoint.metadata);
@@ -112,7 +134,7 @@ impl Sandboxes {
         Ok(())
     }
 
-    fn checkpoints_of(&self, namespace: &str) -> Api<Checkpoint> {
+    pub(super) fn checkpoints_of(&self, namespace: &str) -> Api<Checkpoint> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
@@ -223,7 +245,12 @@ fn drop_claimed(template: &mut PodTemplate, sandbox: &Sandbox) {
 }
 
 /// The Checkpoint.
-fn manifest(principal: &Principal, sandbox: &Sandbox, wanted: &Wanted) -> Value {
+fn manifest(
+    principal: &Principal,
+    sandbox: &Sandbox,
+    wanted: &Wanted,
+    named: Option<&Value>,
+) -> Value {
     let (namespace, name) = key(&sandbox.metadata);
     let contents = match wanted.contents {
         None => sandbox.saved_by_snapshot(),
@@ -250,13 +277,21 @@ fn manifest(principal: &Principal, sandbox: &Sandbox, wanted: &Wanted) -> Value 
     if wanted.of_fork {
         annotations[annotation::COPY_OF_FORK] = "true".into();
     }
+    let mut labels =
+        json!({label::OWNER: label_value(&owner), label::SANDBOX_NAME: label_value(&name)});
+    for (key, value) in entries(named, "labels") {
+        labels[key] = value.clone();
+    }
+    for (key, value) in entries(named, "annotations") {
+        annotations[key] = value.clone();
+    }
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "Checkpoint",
         "metadata": {
             "generateName": generate_name(&name),
             "namespace": namespace,
-            "labels": {label::OWNER: label_value(&owner), label::SANDBOX_NAME: label_value(&name)},
+            "labels": labels,
             "annotations": annotations,
         },
         "spec": {
@@ -266,6 +301,14 @@ fn manifest(principal: &Principal, sandbox: &Sandbox, wanted: &Wanted) -> Value 
             "ttlAfterFinished": wanted.ttl.map(|ttl| format!("{}s", ttl.as_secs())),
         },
     })
+}
+
+fn entries<'a>(
+    metadata: Option<&'a Value>,
+    field: &str,
+) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    let found = metadata.and_then(|metadata| metadata.get(field));
+    found.and_then(Value::as_object).into_iter().flatten()
 }
 
 /// The SandboxTemplate of a Checkpoint, which goes with it.
@@ -317,6 +360,7 @@ mod tests {
 
     fn wanted(contents: Option<Contents>) -> Wanted {
         Wanted {
+            name: None,
             contents,
             keep_running: false,
             ttl: Some(Duration::from_secs(1800)),
@@ -327,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_says_what_clones_need() {
-        let made = manifest(&Principal::installation(), &sandbox(), &wanted(None));
+        let made = manifest(&Principal::installation(), &sandbox(), &wanted(None), None);
         assert_eq!(made["metadata"]["generateName"], "code-abc-");
         let annotations = &made["metadata"]["annotations"];
         assert_eq!(annotations["agents.kruise.io/init-runtime-request"], "{}");
@@ -340,7 +384,7 @@ mod tests {
         // Inherited, but for the address.
         assert_eq!(spec["persistentContents"], json!(["filesystem"]));
         let memory = wanted(Some(Contents::Memory));
-        let made = manifest(&Principal::installation(), &sandbox(), &memory);
+        let made = manifest(&Principal::installation(), &sandbox(), &memory, None);
         assert_eq!(
             made["spec"]["persistentContents"],
             json!(["memory", "filesystem"])

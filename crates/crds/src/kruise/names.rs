@@ -45,6 +45,8 @@ pub mod label {
     pub const CHECKPOINT_ID: &str = "agents.kruise.io/checkpoint-id";
     /// The node of a checkpoint's pod.
     pub const CHECKPOINT_NODE: &str = "shoal.dev/node";
+    /// The name of a snapshot, on its checkpoint, as far as it is the value of a label.
+    pub const SNAPSHOT: &str = "shoal.dev/snapshot";
     /// The ID of the API key whose quota the sandbox counts against.
     pub const QUOTA_KEY: &str = "agents.kruise.io/quota-key";
     /// The creator of a pod: `sandbox` or `external`. Also an annotation.
@@ -83,6 +85,11 @@ pub mod annotation {
     pub const PAUSE_CONTENTS: &str = "shoal.dev/pause-contents";
     /// On a suspended Sandbox of `agents.x-k8s.io`: the checkpoint that keeps it, which its next pod starts from.
     pub const SAVED_BY: &str = "shoal.dev/saved-by";
+    /// The name of a snapshot, on its checkpoint.
+    pub const SNAPSHOT_NAME: &str = "shoal.dev/snapshot-name";
+    /// The tags of a named snapshot, on its checkpoint: JSON, each with the time in RFC 3339 at which it was given. Of the
+    /// checkpoints of one name, the last that was given a tag has it.
+    pub const SNAPSHOT_TAGS: &str = "shoal.dev/snapshot-tags";
     /// `"true"` on the copy of a fork, a checkpoint that is not listed.
     pub const COPY_OF_FORK: &str = "shoal.dev/fork";
     /// The variables and token of the runtime's initialization, as JSON.
