@@ -119,6 +119,19 @@ def test_times_are_prolonged_only_by_refreshes(api, one):
     refused(api.post(f"/sandboxes/{one}/timeout", json={"timeout": -1}), 400)
 
 
+def test_traffic_is_measured(api, shared, one):
+    """That of requests to the sandbox counts, too: they use its network interface."""
+    sandbox = Sandbox.connect(one, **shared.options())
+
+    def told():
+        sandbox.files.write("/tmp/sent", "x" * 200_000)
+        samples = api.get(f"/sandboxes/{one}/metrics").json()
+        return samples and samples[-1]["shoal"]["receivedRate"] > 10_000 and samples[-1]
+
+    sample = wait_until(told, 60, "a sample after some traffic")
+    assert sample["shoal"]["sentRate"] > 0
+
+
 def test_metrics_of_many_are_asked_at_once(api, one):
     def told():
         answer = api.get(f"/sandboxes/metrics?sandbox_ids={one},inothingofthatname000")

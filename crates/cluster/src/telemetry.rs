@@ -197,6 +197,7 @@ impl TelemetryPort for Telemetry {
                     memory_cache: used.mem_cache,
                     disk_used: used.disk_used,
                     disk_total: used.disk_total,
+                    network: None,
                 })
             };
             let sample = tokio::time::timeout(METRICS, asked).await;

@@ -124,6 +124,12 @@ pub struct Usage {
     pub cache_bytes: u64,
     /// Bytes in its writable layer.
     pub disk_bytes: u64,
+    /// Bytes that its network interface received since it started, those of its users' requests included.
+    #[serde(default)]
+    pub received_bytes: u64,
+    /// Bytes that its network interface sent.
+    #[serde(default)]
+    pub sent_bytes: u64,
 }
 
 impl Usage {

@@ -186,6 +186,24 @@ impl Network {
         self.pool.wake();
     }
 
+    /// The bytes that the sandbox of a slot has received, and those that it has sent. None without the interface.
+    ///
+    /// # Errors
+    /// When the counters cannot be read.
+    pub fn traffic(&self, index: u32) -> io::Result<(u64, u64)> {
+        let slot = self.shared.slot(index);
+        let statistics = std::path::Path::new("/sys/class/net")
+            .join(&slot.interface)
+            .join("statistics");
+        let counter = |name: &str| match fs::read_to_string(statistics.join(name)) {
+            Ok(text) => text.trim().parse().map_err(io::Error::other),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error),
+        };
+        // The host's end of the cable sends what the sandbox receives.
+        Ok((counter("tx_bytes")?, counter("rx_bytes")?))
+    }
+
     /// The slots of this installation, ready or in use.
     ///
     /// # Errors

@@ -227,6 +227,13 @@ impl Shared {
             .ok_or_else(|| DriverError::NotFound(id.clone()))
     }
 
+    /// The network slot of a sandbox that runs.
+    fn slot_of(&self, id: &SandboxId) -> Result<u32, DriverError> {
+        let live = self.live.lock();
+        let slot = live.get(id).map(|manifest| manifest.slot);
+        slot.ok_or_else(|| DriverError::NotFound(id.clone()))
+    }
+
     /// Checks that a team may use more disk, before anything is made.
     fn has_room(&self, owner: Owner) -> Result<(), DriverError> {
         let room = self.disk.room(owner).map_err(failed("count the disk"))?;

@@ -96,6 +96,13 @@ async fn the_driver_keeps_the_contract_in_each_runtime() {
     }
 }
 
+/// Sends a packet to a sandbox, which need not have a listener.
+fn send_into(address: std::net::IpAddr) {
+    let nobody = std::net::SocketAddr::new(address, 9);
+    let refused = std::net::TcpStream::connect_timeout(&nobody, Duration::from_secs(5));
+    assert!(refused.is_err());
+}
+
 #[tokio::test]
 async fn a_sandbox_runs_in_each_runtime_and_leaves_nothing() {
     if !can_run() {
@@ -119,6 +126,9 @@ async fn a_sandbox_runs_in_each_runtime_and_leaves_nothing() {
         assert_eq!(said, expected);
         let usage = driver.usage(&order.id).await.unwrap();
         assert!(usage.memory_bytes > 0 && usage.cpu_nanos > 0, "{usage:?}");
+        send_into(report.address);
+        let after = driver.usage(&order.id).await.unwrap();
+        assert!(after.received_bytes > usage.received_bytes, "{after:?}");
         println!("{runtime}: {:?}", report.phases);
         // Only root of the sandbox, whatever user of this machine that is, can reach its files.
         let data = installation.directory.path().join("data");

@@ -8,6 +8,8 @@ import type { TabProps } from "./view";
 /** How often the samples are read, in milliseconds. The server takes one every few seconds. */
 const READ_MS = 5000;
 
+const rate = (value: number) => `${bytes(value)}/s`;
+
 export function UsageTab({ one }: TabProps) {
   const tick = Math.floor(now.value / READ_MS);
   const samples = useLoaded(
@@ -26,6 +28,8 @@ export function UsageTab({ one }: TabProps) {
           <div class="charts">
             {chart("CPU", all.map((sample) => sample.cpuUsedPct), (value) => `${Math.round(value)} %`, 100)}
             {chart("Memory", all.map((sample) => sample.memUsed), bytes, last.memTotal)}
+            {last.shoal && chart("Received", all.map((sample) => sample.shoal?.receivedRate ?? 0), rate)}
+            {last.shoal && chart("Sent", all.map((sample) => sample.shoal?.sentRate ?? 0), rate)}
             {chart("Disk", all.map((sample) => sample.diskUsed), bytes, last.diskTotal)}
           </div>
         );

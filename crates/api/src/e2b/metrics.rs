@@ -30,6 +30,21 @@ pub(super) struct SandboxMetric {
     mem_cache: u64,
     disk_used: u64,
     disk_total: u64,
+    /// Traffic of the network interface; absent in a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shoal: Option<Traffic>,
+}
+
+/// What E2B's metrics lack.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "NetworkTraffic"))]
+#[serde(rename_all = "camelCase")]
+struct Traffic {
+    /// Bytes a second that it received since the metric before, requests to the sandbox included.
+    received_rate: u64,
+    /// Bytes a second that it sent.
+    sent_rate: u64,
 }
 
 impl From<&Sample> for SandboxMetric {
@@ -44,6 +59,10 @@ impl From<&Sample> for SandboxMetric {
             mem_cache: sample.memory_cache,
             disk_used: sample.disk_used,
             disk_total: sample.disk_total,
+            shoal: sample.network.map(|network| Traffic {
+                received_rate: network.received,
+                sent_rate: network.sent,
+            }),
         }
     }
 }

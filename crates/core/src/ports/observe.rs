@@ -159,6 +159,17 @@ pub struct Sample {
     pub disk_used: u64,
     /// The disk limit, in bytes.
     pub disk_total: u64,
+    /// The traffic since the sample before; none from a backend that does not measure it.
+    pub network: Option<Traffic>,
+}
+
+/// The traffic of a sandbox's network interface, requests to the sandbox included, in bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// What it received.
+    pub received: u64,
+    /// What it sent.
+    pub sent: u64,
 }
 
 /// The activity of a team in one interval.

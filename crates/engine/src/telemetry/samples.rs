@@ -3,11 +3,13 @@
 //! Kept in memory: fine for an hour, then coarse for a week. A restart of the server begins anew.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::SandboxId;
 pub use shoal_core::ports::observe::Sample;
+use shoal_core::ports::observe::Traffic;
 use shoal_core::resources::Usage;
 use shoal_core::sandbox::SandboxRecord;
 
@@ -27,7 +29,7 @@ struct History {
     fine: VecDeque<Sample>,
     coarse: VecDeque<Sample>,
     taken: u64,
-    last: Option<(Timestamp, u64)>,
+    last: Option<(Timestamp, Usage)>,
     /// The disk that the last reading found in use.
     disk: Option<u64>,
 }
@@ -37,19 +39,24 @@ impl History {
         let resources = &record.spec.resources;
         let disk_used = usage.disk_bytes.min(resources.disk.bytes());
         self.disk = Some(disk_used);
-        let Some(before) = self.last.replace((at, usage.cpu_nanos)) else {
-            // Processor time is a difference: the first reading is where counting begins.
+        let Some((last, before)) = self.last.replace((at, *usage)) else {
+            // Processor time and traffic are differences: the first reading is where counting begins.
             return;
         };
+        let (cpus, since) = (resources.cpu.whole(), at.since(last));
         let sample = Sample {
             at,
-            cpu_count: resources.cpu.whole(),
-            cpu_used_percent: percent(before, (at, usage.cpu_nanos), resources.cpu.whole()),
+            cpu_count: cpus,
+            cpu_used_percent: percent(before.cpu_nanos, usage.cpu_nanos, since, cpus),
             memory_used: usage.memory_bytes,
             memory_total: resources.memory.bytes(),
             memory_cache: usage.cache_bytes,
             disk_used,
             disk_total: resources.disk.bytes(),
+            network: Some(Traffic {
+                received: rate(before.received_bytes, usage.received_bytes, since),
+                sent: rate(before.sent_bytes, usage.sent_bytes, since),
+            }),
         };
         self.keep(sample);
     }
@@ -71,6 +78,7 @@ impl History {
             memory_cache: 0,
             disk_used,
             disk_total: resources.disk.bytes(),
+            network: Some(Traffic::default()),
         };
         self.keep(sample);
     }
@@ -104,14 +112,20 @@ fn push(samples: &mut VecDeque<Sample>, sample: Sample, most: usize) {
     samples.push_back(sample);
 }
 
+/// The average growth of a counter, a second. One that began anew has not grown.
+fn rate(before: u64, after: u64, since: Duration) -> u64 {
+    let grown = u128::from(after.saturating_sub(before)) * 1000;
+    u64::try_from(grown / since.as_millis().max(1)).unwrap_or(u64::MAX)
+}
+
 /// The share of `cpus` processors that was used between two readings of a counter.
-fn percent(before: (Timestamp, u64), after: (Timestamp, u64), cpus: u32) -> f32 {
-    let nanos = after.0.since(before.0).as_secs_f64() * 1e9 * f64::from(cpus.max(1));
+fn percent(before: u64, after: u64, since: Duration, cpus: u32) -> f32 {
+    let nanos = since.as_secs_f64() * 1e9 * f64::from(cpus.max(1));
     if nanos <= 0.0 {
         return 0.0;
     }
     #[expect(clippy::cast_precision_loss, reason = "a percentage needs few digits")]
-    let used = after.1.saturating_sub(before.1) as f64;
+    let used = after.saturating_sub(before) as f64;
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a percentage needs few digits"
@@ -186,6 +200,29 @@ mod tests {
             .collect();
         // Two processors: one second a second of one is a half. No sample is made up for the beginning.
         assert_eq!(shares, [50.0, 100.0]);
+    }
+
+    #[test]
+    fn traffic_is_what_came_since_the_sample_before() {
+        let record = test_util::record("ia");
+        let mut history = History::default();
+        let counted = |received_bytes, sent_bytes| Usage {
+            received_bytes,
+            sent_bytes,
+            ..Usage::default()
+        };
+        history.take(at(0), &counted(1000, 0), &record);
+        history.take(at(5), &counted(6000, 50), &record);
+        // After a resume, another interface counts anew.
+        history.take(at(10), &counted(10, 60), &record);
+        history.rest(at(15), &record);
+        let rates: Vec<_> = history
+            .between(None, None)
+            .iter()
+            .filter_map(|s| s.network)
+            .map(|traffic| (traffic.received, traffic.sent))
+            .collect();
+        assert_eq!(rates, [(1000, 10), (0, 2), (0, 0)]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Cgroup {
         })
     }
 
-    /// The group's current usage, without the disk.
+    /// The group's current usage, without disk and network.
     ///
     /// # Errors
     /// When the group is gone.
@@ -50,7 +50,7 @@ impl Cgroup {
             cpu_nanos,
             memory_bytes,
             cache_bytes,
-            disk_bytes: 0,
+            ..Usage::default()
         })
     }
 }

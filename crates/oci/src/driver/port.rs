@@ -34,11 +34,14 @@ impl Driver for OciDriver {
     fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>> {
         let (shared, id) = (self.shared.clone(), id.clone());
         Box::pin(async move {
-            shared.must_live(&id)?;
+            let slot = shared.slot_of(&id)?;
             let read = move || {
                 let usage = shared.group(&id).usage()?;
+                let (received_bytes, sent_bytes) = shared.network.traffic(slot)?;
                 Ok(Usage {
                     disk_bytes: shared.disk.usage(id.as_str())?,
+                    received_bytes,
+                    sent_bytes,
                     ..usage
                 })
             };
@@ -190,18 +193,11 @@ impl Resizer for OciDriver {
 
 impl EgressFilter for OciDriver {
     fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>> {
-        let slot = self
-            .shared
-            .live
-            .lock()
-            .get(id)
-            .map(|manifest| manifest.slot);
-        let id = id.clone();
+        let slot = self.shared.slot_of(id);
         Box::pin(async move {
-            let slot = slot.ok_or(DriverError::NotFound(id))?;
             self.shared
                 .network
-                .set_egress(slot, &egress)
+                .set_egress(slot?, &egress)
                 .await
                 .map_err(failed("set network rules"))
         })
