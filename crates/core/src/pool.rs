@@ -51,6 +51,17 @@ pub enum PoolPhase {
     Claimed,
 }
 
+impl PoolPhase {
+    /// Since when it can be claimed, if it can.
+    #[must_use]
+    pub fn ready_since(self) -> Option<Timestamp> {
+        match self {
+            Self::Ready(since) => Some(since),
+            Self::Starting | Self::Claimed => None,
+        }
+    }
+}
+
 /// The snapshot of a warm member that later members start from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarmSnapshot {

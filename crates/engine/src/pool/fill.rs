@@ -60,6 +60,7 @@ impl Pools {
         for snapshot in snapshots {
             self.delete_warm_snapshot(snapshot);
         }
+        let scarce = !pooled.is_empty() && self.must_save_memory(&pooled).await;
         for pool in pooled {
             let name = &pool.entry.name;
             if let Some(digest) = &pool.digest
@@ -75,7 +76,7 @@ impl Pools {
             if self.parts.work.is_stopping() {
                 return;
             }
-            self.park_and_wake(&pool, plan.make);
+            self.park_and_wake(&pool, plan.make, scarce);
             for _ in 0..plan.make {
                 // The rest start after one of these has ended.
                 let starting = MAX_CONCURRENT_STARTS - starts.available_permits();

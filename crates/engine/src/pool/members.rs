@@ -27,6 +27,8 @@ pub(crate) struct PoolMembers {
     pub(super) changed: Arc<Notify>,
     /// How many members are being claimed.
     claiming: Arc<AtomicUsize>,
+    /// Until when pools keep no member in memory.
+    pub(super) scarce_until: Mutex<Option<Timestamp>>,
     /// The pools whose gauges are set.
     pub(super) counted: Mutex<BTreeSet<EntryName>>,
 }

@@ -9,7 +9,7 @@ use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
 use shoal_core::pool::{MemberPlace, ParkingPlan, ReadyMember, plan_parking};
 use shoal_core::ports::sandboxes::SandboxError;
-use shoal_core::state::KillReason;
+use shoal_core::state::{KillReason, StateKind};
 
 use super::Pools;
 use super::fill::PooledEntry;
@@ -71,6 +71,14 @@ impl PoolMembers {
         plan
     }
 
+    /// The ready members in memory.
+    fn hot(&self, entry: &EntryName) -> Vec<SandboxId> {
+        let pools = self.by_entry.lock();
+        let members = pools.get(entry).into_iter().flat_map(|pool| &pool.members);
+        let hot = members.filter(|(_, m)| m.ready.is_some() && m.place == MemberPlace::Hot);
+        hot.map(|(id, _)| id.clone()).collect()
+    }
+
     /// Notes where the memory of a member is, unless it was claimed. It is not parked before `not_before`.
     fn set_place(
         &self,
@@ -92,14 +100,43 @@ impl PoolMembers {
 }
 
 impl Pools {
+    /// Whether pools keep no member in memory: the machine is short of memory, or was so a while ago. Otherwise members
+    /// would be woken as soon as their parks have made room.
+    pub(super) async fn must_save_memory(&self, pools: &[PooledEntry]) -> bool {
+        let mut is_short = self.parts.sandboxes.is_short_of_memory().await;
+        for pool in pools {
+            is_short |= self.note_parked(&pool.entry.name);
+        }
+        let now = self.parts.clock.now();
+        if is_short {
+            *self.parts.members.scarce_until.lock() = Some(now + AGAIN);
+        }
+        let until = *self.parts.members.scarce_until.lock();
+        until.is_some_and(|until| now < until)
+    }
+
+    /// Notes the members that were parked to make room for other sandboxes. Whether there were any.
+    fn note_parked(&self, entry: &EntryName) -> bool {
+        let members = &self.parts.members;
+        let mut parked = members.hot(entry);
+        parked.retain(|id| {
+            let record = self.parts.sandboxes.record(id);
+            record.is_some_and(|record| record.state.kind() == StateKind::Parked)
+        });
+        for id in &parked {
+            members.set_place(entry, id, MemberPlace::Parked, None);
+        }
+        !parked.is_empty()
+    }
+
     /// Parks members of a pool that has too many in memory, and wakes some where it has too few. `coming` members
-    /// are about to be started.
-    pub(super) fn park_and_wake(self: &Arc<Self>, pool: &PooledEntry, coming: usize) {
+    /// are about to be started. With `scarce` memory, none stays in it.
+    pub(super) fn park_and_wake(self: &Arc<Self>, pool: &PooledEntry, coming: usize, scarce: bool) {
         let Some(digest) = &pool.digest else {
             return;
         };
         let (name, now) = (&pool.entry.name, self.parts.clock.now());
-        let hot = pool.bounds.hot;
+        let hot = if scarce { 0 } else { pool.bounds.hot };
         let plan = self
             .parts
             .members

@@ -92,14 +92,14 @@ impl Sandboxes {
         }
     }
 
-    /// Parks the sandbox that has been idle for longest; whether there was one.
+    /// Parks the sandbox that has been idle for longest, or else a member of a pool; whether there was one.
     async fn park_one(self: &Arc<Self>) -> bool {
         let now = self.parts.clock.now();
         let last = *self.starts.found_none.lock();
         if last.is_some_and(|last| now.since(last) < SEARCH_EVERY) {
             return false;
         }
-        let found = self.park_idlest().await;
+        let found = self.park_idlest().await || self.park_last_member().await;
         if !found {
             *self.starts.found_none.lock() = Some(now);
         }
@@ -130,7 +130,7 @@ impl Sandboxes {
     }
 
     /// Whether to park idle sandboxes before their time.
-    pub(super) async fn is_short_of_memory(&self) -> bool {
+    pub(crate) async fn is_short_of_memory(&self) -> bool {
         let memory = self.memory().await;
         memory.is_some_and(|memory| self.limits.free_memory.is_short(&memory))
     }

@@ -32,6 +32,12 @@ pub(super) fn may_park(record: &SandboxRecord) -> bool {
     record.state.kind() == StateKind::Running && is_users && settled
 }
 
+/// A pool member that waits in memory, and since when.
+fn ready_in_memory(record: &Arc<SandboxRecord>) -> Option<(Timestamp, &SandboxId)> {
+    let ready = record.pool_member()?.phase.ready_since()?;
+    record.state.is_running().then_some((ready, &record.id))
+}
+
 impl Sandboxes {
     /// Looks for idle sandboxes and parks them. Never ends.
     pub(crate) async fn park_for_ever(self: &Arc<Self>) {
@@ -117,6 +123,24 @@ impl Sandboxes {
             return Ok(false);
         }
         self.call(id, Command::ParkMember).await
+    }
+
+    /// Parks the ready pool member that claims would take last, although its pool keeps it in memory. False if there is none.
+    /// Its pool finds out when it looks at its members.
+    pub(super) async fn park_last_member(&self) -> bool {
+        let records = self.registry.records();
+        let mut ready: Vec<_> = records.iter().filter_map(ready_in_memory).collect();
+        ready.sort();
+        for (_, id) in ready.into_iter().rev() {
+            match self.park_member(id).await {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::debug!(sandbox.id = %id, error = %Chain(&error), "a member of a pool stays in memory");
+                }
+            }
+        }
+        false
     }
 
     fn begin_park(

@@ -49,10 +49,8 @@ impl Sandbox {
 
     /// When it became a member that can be claimed.
     pub(super) fn ready_since(&self) -> Option<Timestamp> {
-        match self.record.pool_member()?.phase {
-            PoolPhase::Ready(since) => Some(since).filter(|_| self.record.state.is_running()),
-            PoolPhase::Starting | PoolPhase::Claimed => None,
-        }
+        let since = self.record.pool_member()?.phase.ready_since()?;
+        self.record.state.is_running().then_some(since)
     }
 
     /// Freezes a ready member after [`SETTLED`], unless its entry says `keepRunning`. No client can

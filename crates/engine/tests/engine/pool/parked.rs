@@ -1,5 +1,6 @@
 //! Of the members that wait a few stay in memory, and the others are parked.
 
+use shoal_core::memory::FreeMemory;
 use shoal_core::parking::ParkingSettings;
 use shoal_core::state::StateKind;
 use shoal_protocol::activity::Activity;
@@ -144,6 +145,68 @@ async fn members_are_woken_when_more_are_to_stay_in_memory() {
     fixture.parked(0).await;
     assert_eq!(fixture.members(), members);
     fixture.frozen_again(&members).await;
+}
+
+/// What a live sandbox uses on the machines below.
+const EACH: Mib = Mib(1000);
+
+/// A machine that keeps some memory free.
+fn keeps_memory_free(config: &mut EngineConfig) {
+    parks(config);
+    config.limits.free_memory = FreeMemory(Some(Mib(500)));
+}
+
+impl Pooled {
+    /// Memory for so many live sandboxes, beside what stays free.
+    fn has_memory_for(&self, sandboxes: u32) {
+        self.driver.set_memory(Mib(EACH.0 * sandboxes + 500), EACH);
+    }
+}
+
+#[tokio::test]
+async fn no_member_stays_in_memory_while_the_machine_is_short_of_it() {
+    let fixture = Pooled::where_config(keeps_memory_free).await;
+    fixture.has_memory_for(9);
+    fixture.put(json!([hot(2, 2)])).await;
+    fixture.full(2).await;
+    fixture.clock.advance(SETTLED);
+    fixture.look();
+    assert_eq!(fixture.view().parked, 0);
+    fixture.has_memory_for(2);
+    fixture.look();
+    fixture.parked(2).await;
+    // Their memory is free now. They are not woken at once, to be parked again.
+    let reads = fixture.driver.memory_reads();
+    fixture.look();
+    fixture
+        .until("looked", |fixture| fixture.driver.memory_reads() > reads)
+        .await;
+    assert_eq!(fixture.view().parked, 2);
+    fixture.has_memory_for(9);
+    fixture.clock.advance(AGAIN);
+    fixture.look();
+    fixture.parked(0).await;
+}
+
+#[tokio::test]
+async fn a_member_makes_room_before_a_create_is_refused() {
+    let fixture = Pooled::where_config(keeps_memory_free).await;
+    fixture.has_memory_for(9);
+    let mut other = warm(0);
+    other["name"] = "other".into();
+    other.as_object_mut().unwrap().remove("pool");
+    fixture.put(json!([hot(2, 2), other])).await;
+    fixture.full(2).await;
+    fixture.clock.advance(SETTLED);
+    let members = fixture.members();
+    fixture.has_memory_for(1);
+    let other = SandboxRequest::of("other".parse::<TemplateKey>().unwrap());
+    let made = fixture.asked(other).await;
+    assert_eq!(origin(&made), StartKind::Cold);
+    // The pool finds it out.
+    fixture.look();
+    fixture.parked(2).await;
+    assert_eq!(fixture.members(), members, "both can still be claimed");
 }
 
 #[tokio::test]
