@@ -71,7 +71,7 @@ SHOAL_BENCH_REFERENCE=CHECKOUT make bench-cluster ARGS='--only light --rounds 1'
 | `--sandboxes 5000` | the number of sandboxes for `scale` |
 | `--two-versions` | serve `v1alpha1` too, with the conversion webhook. By default the API server converts nothing |
 
-## What is measured
+## Measurements
 
 | figure | definition |
 |---|---|
