@@ -22,7 +22,7 @@ from .conftest import operator_of, replicas_of, sdk_of
 from .images import RUNTIME
 from .test_checkpoints_node import COUNT, agent_of, everything_in_the_store, told
 from .test_install import imported  # noqa: F401
-from .test_kruise_checkpoint import CHECKPOINTS
+from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
 from .test_kruise_sandbox import KIND
 from .test_sdk import available, sandbox_set
 
@@ -225,6 +225,37 @@ def test_snapshots_have_names_and_tags_at_every_replica(source, api, node, real_
     for tag in ("stable", "v1"):
         assert listed() != [] and Sandbox.delete_snapshot(f"work:{tag}", **api)
     assert listed() == []
+    wait_until(lambda: not saves(real_cluster), 90, "no checkpoint")
+
+
+@pytest.mark.parametrize("by_kubectl", [False, True])
+def test_a_pool_of_clones_is_claimed_with_the_daemon_of_its_source(source, api, node, real_cluster, by_kubectl):
+    before = counted(source)
+    if by_kubectl:
+        real_cluster.apply(checkpoint("of-source", resource(source), *KEPT))
+        wait_until(
+            lambda: real_cluster.get(CHECKPOINTS, "of-source").get("status", {}).get("phase") == "Succeeded", 120, "it is saved",
+        )
+        identifier = "of-source"
+    else:
+        identifier = source.create_snapshot().snapshot_id
+    clones = sandbox_set("clones", 1, runtimeClassName="shoal", dnsPolicy="Default")
+    clones["spec"]["template"]["metadata"] = {"annotations": {"agents.kruise.io/restore-from": identifier}}
+    real_cluster.apply(clones)
+    wait_until(lambda: available(real_cluster, "clones") >= 1, 150, "a restored member")
+    clone = Sandbox.create("clones", timeout=600, envs={"COLOUR": "red"}, metadata={"create-on-no-stock": "false"}, **api)
+    goes_on(clone, before)
+    assert clone.commands.run("echo $COLOUR").stdout == "red\n"
+    own, former = settings(real_cluster, resource(clone))["accessToken"], settings(real_cluster, resource(source))["accessToken"]
+    assert own != former and files_with(clone, own, api) == "hello"
+    with pytest.raises(SandboxException):
+        files_with(clone, former, api)
+    clone.kill()
+    real_cluster.kubectl("delete", "sandboxsets.agents.kruise.io", "clones", "--timeout=120s", timeout=130)
+    if by_kubectl:
+        real_cluster.kubectl("delete", CHECKPOINTS, "of-source", "--timeout=120s", timeout=130)
+    else:
+        Sandbox.delete_snapshot(identifier, **api)
     wait_until(lambda: not saves(real_cluster), 90, "no checkpoint")
 
 

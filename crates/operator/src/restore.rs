@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use shoal_checkpoint::{RESTORE_FROM, hints};
 use shoal_crds::kruise::names::{RUNTIME_CLASS, annotation};
-use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
+use shoal_crds::kruise::{Checkpoint, CheckpointPhase, InitRequest};
 
 /// The requirements of a pod that starts from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(crate) struct Origin {
     memory: bool,
     /// Whether the sandbox itself was paused.
     of_pause: bool,
+    /// The token of the daemon in the memory, if there is one.
+    daemon_token: Option<String>,
 }
 
 /// The pod that was saved.
@@ -53,11 +55,26 @@ pub(crate) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Orig
             source,
             memory: checkpoint.spec.has_memory(),
             of_pause: checkpoint.annotation(annotation::PAUSED_POD).is_some(),
+            daemon_token: daemon_token(checkpoint),
         }),
         _ => Err(format!(
             "checkpoint {name:?} keeps neither memory nor files"
         )),
     }
+}
+
+impl Origin {
+    /// The token that the daemon of a new pod requires, until it gets another.
+    pub(crate) fn daemon_token(&self) -> Option<&str> {
+        self.daemon_token.as_deref()
+    }
+}
+
+fn daemon_token(checkpoint: &Checkpoint) -> Option<String> {
+    let settings = checkpoint.annotation(annotation::INIT_RUNTIME_REQUEST)?;
+    let settings: InitRequest = serde_json::from_str(settings).ok()?;
+    let token = Some(settings.access_token).filter(|token| !token.is_empty());
+    token.filter(|_| checkpoint.spec.has_memory())
 }
 
 /// Makes a pod start from a checkpoint.
@@ -225,6 +242,24 @@ mod tests {
             json!({"exec": {}})
         );
         assert_eq!(made["spec"]["restartPolicy"], "Never");
+    }
+
+    #[test]
+    fn the_daemon_in_restored_memory_has_its_former_token() {
+        let mut saved = checkpoint("Succeeded", SOURCE);
+        let token = |saved: &Checkpoint| {
+            let origin = origin("c", Some(saved)).unwrap();
+            origin.daemon_token().map(str::to_owned)
+        };
+        assert_eq!(token(&saved), None);
+        let annotations = saved.metadata.annotations.get_or_insert_default();
+        annotations.insert(
+            annotation::INIT_RUNTIME_REQUEST.to_owned(),
+            r#"{"accessToken": "old"}"#.to_owned(),
+        );
+        assert_eq!(token(&saved).as_deref(), Some("old"));
+        saved.spec.persistent_contents = vec!["filesystem".to_owned()];
+        assert_eq!(token(&saved), None, "its daemon starts anew");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use jiff::Timestamp as Time;
 use shoal_core::driver::DriverError;
 use shoal_core::ports::create::{CpuTarget, CreateError, ResizeCreated};
 use shoal_core::sandbox::SandboxRecord;
-use shoal_crds::kruise::Sandbox;
 use shoal_crds::kruise::names::{condition, label};
+use shoal_crds::kruise::{InitRequest, Sandbox};
 
 use super::entry::OfEntry;
 use super::kept_until;
@@ -64,7 +64,9 @@ impl Sandboxes {
         if let Some(init) = &plan.claiming.init {
             let gone = || CreateError::NotReady(ready::describe(&ready));
             let address = self.address(&ready).ok_or_else(gone)?;
-            self.initialize(&ready, address, init.clone()).await?;
+            // A member of a pool of clones tells the token that its daemon still requires.
+            let init = InitRequest::of(&ready).unwrap_or_else(|| init.clone());
+            self.initialize(&ready, address, init).await?;
         }
         if !is_new {
             check_raised(plan, &ready)?;

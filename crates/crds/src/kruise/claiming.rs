@@ -41,7 +41,7 @@ impl InitRequest {
     }
 }
 
-/// What a claim writes.
+/// The changes of a claim.
 #[derive(Clone, Default)]
 pub struct Claiming {
     /// The ID of the sandbox for its users.
@@ -98,14 +98,16 @@ impl Claiming {
             }
         }
         let annotations = sandbox.metadata.annotations.get_or_insert_default();
+        let former_token = annotations.get(annotation::FORMER_TOKEN).cloned();
         annotations.extend(self.annotations.clone());
-        annotations.extend(self.records());
+        annotations.extend(self.records(former_token));
         if let Some(template) = &mut sandbox.spec.template {
             self.change_pod(&mut template.metadata);
         }
     }
 
-    fn records(&self) -> Vec<(String, String)> {
+    /// `former_token` is that of the daemon in a member's memory.
+    fn records(&self, former_token: Option<String>) -> Vec<(String, String)> {
         let updated = UpdatedMetadata {
             labels: self.labels.keys().collect(),
             annotations: self.annotations.keys().collect(),
@@ -120,7 +122,11 @@ impl Claiming {
             (annotation::UPDATED_METADATA_IN_CLAIM, json(&updated)),
         ];
         if let Some(init) = &self.init {
-            records.push((annotation::INIT_RUNTIME_REQUEST, json(init)));
+            let mut told = init.clone();
+            if let Some(token) = former_token.filter(|_| told.former_token.is_empty()) {
+                told.former_token = token;
+            }
+            records.push((annotation::INIT_RUNTIME_REQUEST, json(&told)));
             if !init.access_token.is_empty() {
                 records.push((annotation::RUNTIME_ACCESS_TOKEN, init.access_token.clone()));
             }
@@ -233,7 +239,7 @@ impl SandboxSet {
         annotations.is_some_and(|known| known.contains_key(annotation::TEMPLATE_ENTRY))
     }
 
-    /// What its sandboxes have from its own annotations.
+    /// The annotations that its sandboxes get from it.
     fn handed_on(&self) -> impl Iterator<Item = (String, String)> {
         let own = self.metadata.annotations.iter().flatten();
         own.filter(|(key, _)| HANDED_ON.contains(&key.as_str()))
@@ -347,6 +353,24 @@ mod tests {
         let updated = &annotations["agents.kruise.io/updated-metadata-in-claim"];
         assert_eq!(updated, r#"{"labels":["tier"],"annotations":["purpose"]}"#);
         assert!(sandbox.spec.shutdown_time.is_some());
+    }
+
+    #[test]
+    fn a_claim_of_a_clone_tells_the_token_that_its_daemon_still_requires() {
+        let former = |of_member: Option<&str>, of_request: &str| {
+            let mut sandbox = set().member("r1");
+            let annotations = sandbox.metadata.annotations.as_mut().unwrap();
+            annotations.extend(
+                of_member.map(|token| (annotation::FORMER_TOKEN.to_owned(), token.to_owned())),
+            );
+            let mut claiming = claiming();
+            of_request.clone_into(&mut claiming.init.as_mut().unwrap().former_token);
+            claiming.claim(&mut sandbox);
+            InitRequest::of(&sandbox).unwrap().former_token
+        };
+        assert_eq!(former(None, ""), "");
+        assert_eq!(former(Some("old"), ""), "old");
+        assert_eq!(former(Some("old"), "of the snapshot"), "of the snapshot");
     }
 
     #[test]

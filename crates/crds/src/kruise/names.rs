@@ -76,15 +76,17 @@ pub mod annotation {
     /// When an executor began to end the pod of a complete checkpoint, in RFC 3339. What the pod had in memory is in the
     /// checkpoint alone from then on.
     pub const CHECKPOINT_ENDING: &str = "shoal.dev/ending";
-    /// What a clone must have in common with the pod of a checkpoint, as JSON.
+    /// The properties that a clone must share with the pod of a checkpoint, as JSON.
     pub const CHECKPOINT_SOURCE: &str = "shoal.dev/source";
     /// On the checkpoint of a pause: the UID of the pod that is saved. Its Sandbox ends the pod, and resumes from it.
     pub const PAUSED_POD: &str = "shoal.dev/paused-pod";
-    /// What the next pause of a sandbox keeps, if that differs from what the sandbox says: a list like
+    /// The contents that the next pause of a sandbox keeps, instead of those of its spec: a list like
     /// `memory,filesystem`. On a Sandbox of `agents.x-k8s.io`, or on its pod template: what each suspension keeps.
     pub const PAUSE_CONTENTS: &str = "shoal.dev/pause-contents";
     /// On a suspended Sandbox of `agents.x-k8s.io`: the checkpoint that keeps it, which its next pod starts from.
     pub const SAVED_BY: &str = "shoal.dev/saved-by";
+    /// On a sandbox of a pool of clones: the token that the daemon in its memory requires until a claim gives it another.
+    pub const FORMER_TOKEN: &str = "shoal.dev/former-token";
     /// The name of a snapshot, on its checkpoint.
     pub const SNAPSHOT_NAME: &str = "shoal.dev/snapshot-name";
     /// The tags of a named snapshot, on its checkpoint: JSON, each with the time in RFC 3339 at which it was given. Of the
@@ -144,7 +146,7 @@ pub mod annotation {
     pub const RETURN_SANDBOX_IP: &str = "e2b.agents.kruise.io/return-sandbox-ip";
     /// The state of the security token, as JSON.
     pub const TOKEN_STATUS: &str = "security.agents.kruise.io/token-status";
-    /// What makes the pod of the sandbox in place of the operator: [`super::REPLICA_SET`], or nothing. Also on a
+    /// The creator of the sandbox's pod, if not the operator: [`super::REPLICA_SET`]. Also on a
     /// SandboxSet, which hands it on to its sandboxes.
     pub const KEPT_BY: &str = "agents.kruise.io/kept-by";
     /// The command that runs in a claimed sandbox, and again in each new container of it, as a JSON list of words.

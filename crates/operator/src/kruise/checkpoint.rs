@@ -173,12 +173,30 @@ impl CheckpointController {
     async fn protect(&self, checkpoint: &Checkpoint, node: &str, pod: &str) -> Result<(), Failure> {
         let mut finalizers = checkpoint.metadata.finalizers.clone().unwrap_or_default();
         finalizers.push(finalizer::CHECKPOINT.to_owned());
-        let change = json!({
+        let mut change = json!({
             "finalizers": finalizers,
             "labels": {label::CHECKPOINT_NODE: label_value(node)},
             "annotations": {label::CHECKPOINT_NODE: node, annotation::CHECKPOINT_POD: pod},
         });
+        if let Some(settings) = self.daemon_settings(checkpoint, pod) {
+            change["annotations"][annotation::INIT_RUNTIME_REQUEST] = settings.into();
+        }
         self.change(checkpoint, change).await
+    }
+
+    /// The settings of the daemon in the memory of a checkpoint that does not say them: its clones need the token.
+    fn daemon_settings(&self, checkpoint: &Checkpoint, pod: &str) -> Option<String> {
+        let known = checkpoint.annotation(annotation::INIT_RUNTIME_REQUEST);
+        if known.is_some() || !checkpoint.spec.has_memory() {
+            return None;
+        }
+        let (namespace, _) = key(checkpoint);
+        let pod = self.pods.get(&(namespace.clone(), pod.to_owned()))?;
+        let sandbox = pod.label(label::SANDBOX_NAME)?.to_owned();
+        let sandbox = self.sandboxes.get(&(namespace, sandbox))?;
+        sandbox
+            .annotation(annotation::INIT_RUNTIME_REQUEST)
+            .map(str::to_owned)
     }
 
     /// Fails a checkpoint that has no executor any more.

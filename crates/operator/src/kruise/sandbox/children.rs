@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use shoal_crds::kruise::names::{condition, reason};
-use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus};
+use serde_json::json;
+use shoal_crds::kruise::names::{annotation, condition, reason};
+use shoal_crds::kruise::{InitRequest, Sandbox, SandboxPhase, SandboxStatus};
 
 use super::inplace::Change;
 use super::phase::Seen;
@@ -70,6 +71,9 @@ impl SandboxController {
         }
         let origin = self.origin_of(sandbox, blueprint);
         let origin = origin.map_err(Failure::Refused)?;
+        if let Some(token) = origin.as_ref().and_then(Origin::daemon_token) {
+            self.tell_token(sandbox, token).await?;
+        }
         let savable = origin.is_some() || blueprint.is_savable();
         let mut manifest = pod::manifest(sandbox, blueprint, &self.injection, savable)
             .map_err(Failure::Refused)?;
@@ -101,6 +105,19 @@ impl SandboxController {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Tells a sandbox that nobody has claimed the token that its daemon will require: a claim needs it.
+    async fn tell_token(&self, sandbox: &Sandbox, token: &str) -> Result<(), Failure> {
+        let known = sandbox.annotation(annotation::FORMER_TOKEN) == Some(token);
+        if known || InitRequest::of(sandbox).is_some() {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {
+            "uid": sandbox.metadata.uid, "annotations": {annotation::FORMER_TOKEN: token},
+        }});
+        self.patch(sandbox, &patch).await?;
+        Ok(())
     }
 
     /// The checkpoint for a new pod of the sandbox, if any: of its own last pause, or of the original of a clone.
