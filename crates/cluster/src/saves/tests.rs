@@ -96,7 +96,11 @@ fn a_name_means_the_version_that_has_its_tag() {
         .iter()
         .map(|saved| saved.record().reference("team"))
         .collect();
-    assert_eq!(references, ["team/work:v1", "team/work:default"]);
+    assert_eq!(
+        references,
+        ["team/work:default", "team/work:v1"],
+        "the newest first"
+    );
 }
 
 #[test]
