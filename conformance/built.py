@@ -30,7 +30,7 @@ def build(server: Installation, template: str, *words: str) -> subprocess.Comple
 
 
 def daemon_digest() -> str:
-    """What a template is made of: the daemon and the recipes."""
+    """The sources of a template: the daemon and the recipes."""
     recipes = Path(__file__).parent.parent / "templates"
     made_of = hashlib.sha256(program().with_name("shoal-envd").read_bytes())
     for recipe in sorted(path for path in recipes.rglob("*") if path.is_file()):

@@ -13,7 +13,7 @@ from .shared import ROOT
 
 EXAMPLES = ROOT / "examples"
 
-#: What each program prints, as a regular expression.
+#: The output of each program, as a regular expression.
 OUTPUT = {
     "agent.py": r"run: exit code 2: .*No such file.*\nwrite: wrote .*/primes\.py\nrun: 17\nrun: 1060\nanswer: 1060\n",
     "analysis.py": r"mean +13\.5\nmax +21\.0\na plot of \d+ KiB\npoints of the chart: \[.*\(4.*, 21.*\)\]\n",

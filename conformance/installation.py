@@ -26,7 +26,7 @@ OVERHEAD = {"runsc": 64 << 20, "runc": 0}
 #: The timeout of a start, including the build of a missing image.
 START_SECONDS = 600
 
-#: What `disk.size` says, in bytes for each unit.
+#: The units of `disk.size`, in bytes.
 UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
 
 

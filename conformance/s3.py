@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
-#: What object stores say of every object; nothing depends on it.
+#: Headers that object stores send with every object; nothing depends on them.
 MODIFIED = "2026-01-02T03:04:05.000Z"
 
 

@@ -44,7 +44,7 @@ class SharedServer:
         return data_directory()
 
     def prepare(self, installation: Installation) -> None:
-        """What a suite needs before its first case."""
+        """The requirements of a suite."""
 
     def start(self) -> Installation:
         if self.installation is None:

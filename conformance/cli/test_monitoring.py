@@ -16,7 +16,7 @@ from ..shared import ROOT
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "shoal.json"
 
-#: What a panel shows of a server that has started, used, saved and ended a sandbox.
+#: Series of a server that has started, used, saved and ended a sandbox.
 FILLED = {
     "Sandboxes by state", "Starts and failed starts", "Phases of a start, 95 %", "Ends by reason", "Pauses and snapshots",
     "Frozen for a pause or snapshot, 95 %", "Requests into sandboxes", "Memory of parked sandboxes on disk",

@@ -1,4 +1,4 @@
-"""What must hold of sandboxes, claims and pools once nothing changes any more."""
+"""Invariants of sandboxes, claims and pools once nothing changes any more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_ready(object: dict) -> bool:
 
 
 def violations(api: Api) -> list[str]:
-    """What does not hold. Empty after the controller has caught up."""
+    """Violations. Empty after the controller has caught up."""
     sandboxes, claims = api.items("sandboxes"), api.items("sandboxclaims")
     pools, templates = api.items("sandboxwarmpools"), api.items("sandboxtemplates")
     found = [f"{one['kind']} {one['metadata']['name']} is still being deleted"

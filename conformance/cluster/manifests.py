@@ -1,4 +1,4 @@
-"""What is generated for Kubernetes: the chart's definitions, and the chart as one file for `kubectl apply`.
+"""Files that are generated for Kubernetes: the chart's definitions, and the chart as one file for `kubectl apply`.
 
     python3 -m conformance.cluster.manifests
 

@@ -123,7 +123,7 @@ class Node:
         ))
 
     def _script(self) -> str:
-        """What the first process of the namespaces runs."""
+        """The script of the first process of the namespaces."""
         place = shlex.quote(str(self.directory))
         lines = [
             "set -e",

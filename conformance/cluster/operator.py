@@ -24,7 +24,7 @@ SERVED = [
     "sandboxes.agents.x-k8s.io",
 ]
 
-#: What gives the chart's programs their rights.
+#: The kinds that give the chart's programs their rights.
 RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 

@@ -44,7 +44,7 @@ class Processes:
             raise AssertionError(f"{mistake}; the end of {self.log(name)}:\n{self.tail(name)}") from None
 
     def state(self) -> str:
-        """What the processes do, for the report of a failure."""
+        """The state of the processes, for the report of a failure."""
         return "\n".join(f"{name}: {self._state(name)}" for name in self.running)
 
     def _state(self, name: str) -> str:

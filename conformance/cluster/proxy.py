@@ -37,7 +37,7 @@ REASONS = {
 
 @dataclass
 class Faults:
-    """What goes wrong. Shares are between 0 and 1."""
+    """Faults. Shares are between 0 and 1."""
 
     #: Refused with one of `codes`, before the API server sees them.
     refused: float = 0
@@ -223,7 +223,7 @@ class Request(BaseHTTPRequestHandler):
         if self.upstream is None:
             self.upstream = self.proxy.api.connect()
         headers = {name: value for name, value in self.headers.items() if name.lower() not in OF_CONNECTION}
-        # What is passed on must be readable to `json`.
+        # The body that is passed on must be readable to `json`.
         headers["Accept-Encoding"] = "identity"
         headers["Impersonate-User"] = self.proxy.user
         self.upstream.request(self.command, self.path, body or None, headers)
@@ -295,7 +295,7 @@ def kind_of(path: str) -> str:
 
 
 def status(code: int) -> dict:
-    """What the API server says of a refused request."""
+    """The API server's body of a refused request."""
     return {
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": REASONS[code],
         "message": f"a test refuses this request: {REASONS[code]}",

@@ -24,7 +24,7 @@ SERVING = {
     "name": "main", "image": RUNTIME, "env": [{"name": "SANDBOX_BASE_DIR", "value": "/tmp/work"}],
     "readinessProbe": {"httpGet": {"path": "/", "port": 8888}, "periodSeconds": 1},
 }
-#: What it says of itself.
+#: Its answer to a health check.
 SERVES = {"status": "ok", "message": "Sandbox Runtime is active."}
 
 

@@ -91,7 +91,7 @@ def ready(cluster, name: str, seconds: float = 150) -> None:
 
 
 def told(cluster, name: str) -> str:
-    """What is known of a sandbox and its pod."""
+    """Status and events of a sandbox and its pod."""
     events = [one.get("message", "") for one in cluster.get("events", fields=f"involvedObject.name={name}")["items"]]
     return "\n".join([json.dumps(cluster.get(KIND, name).get("status", {})), *events])
 

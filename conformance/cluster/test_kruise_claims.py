@@ -288,7 +288,7 @@ def test_the_time_of_a_resumed_sandbox_begins_when_it_is_ready(replicas, key, cl
 
 
 class Answer(http.server.BaseHTTPRequestHandler):
-    """What listens on a node."""
+    """The listeners of a node."""
 
     def do_GET(self) -> None:
         self.send_response(200)

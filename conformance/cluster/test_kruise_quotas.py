@@ -87,7 +87,7 @@ def test_replicas_that_compete_never_exceed_a_quota(replicas, admin, cluster):
     assert all(answer["code"] == 403 and "quota exceeded" in answer["message"] for answer in refused), refused
     assert len(held(cluster, key)) == most
     assert not reservations(cluster)
-    # What was deleted is free at once, at every replica.
+    # The quota of a deleted sandbox is free at once, at every replica.
     for number, sandbox in enumerate(made):
         assert call(replicas[number % 3], key["key"], "DELETE", f"/sandboxes/{sandbox}")[0] == 204
         assert create(replicas[(number + 1) % 3], key["key"], "raced")[0] == 201

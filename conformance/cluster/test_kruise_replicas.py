@@ -24,7 +24,7 @@ BETWEEN = 8
 TIMEOUT = 600
 #: How long a new sandbox may take until it is ready.
 READY = 300
-#: What a request gets from a replica that dies, or while the API server is away.
+#: Errors of a request to a replica that dies, or while the API server is away.
 NO_ANSWER = (OSError, http.client.HTTPException, json.JSONDecodeError)
 
 

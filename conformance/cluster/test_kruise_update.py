@@ -70,7 +70,7 @@ def test_an_update_replaces_pods_and_keeps_sandboxes(operator, cluster):
     cluster.apply(update("again", "all"))
     status = finished(cluster, "again")["status"]
     assert status["updatedReplicas"] == 3
-    # What cannot change in place before can change afterwards.
+    # A field that cannot change in place before can change afterwards.
     patch(cluster, KIND, names[0], {"spec": {"template": {"metadata": {"labels": {"in": "place"}}}}})
     wait_until(lambda: cluster.get("pod", names[0])["metadata"]["labels"].get("in") == "place", 60, "changed in place")
 

@@ -26,7 +26,7 @@ STEPS = 14
 #: The most seconds that a round takes to settle.
 SETTLE_SECONDS = 120
 
-#: What the API server does during a round.
+#: Faults of the API server during a round.
 WEATHER = [
     CALM,
     Faults(refused=0.15, codes=(409, 429, 500), reads=True),
@@ -37,7 +37,7 @@ WEATHER = [
 
 
 class Model:
-    """What users asked for, and the means to ask for more."""
+    """Requests of users, and the means to make more."""
 
     def __init__(self, cluster, operator: Operator, proxy: Proxy, seed: int) -> None:
         self.random = random.Random(seed)

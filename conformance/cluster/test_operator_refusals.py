@@ -1,4 +1,4 @@
-"""What the API server refuses for good: each has a condition that says so, and is tried less and less often."""
+"""Permanent refusals of the API server: each has a condition that says so, and is tried less and less often."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ..installation import wait_until
 from .router import SERVES, SERVING, USER, Router, token_of
 from .test_operator_pool import filled, pool, template
 
-#: What differs between the pools: as root with runc, and as another user with gVisor.
+#: Differences between the pools: as root with runc, and as another user with gVisor.
 KINDS = {
     "runc": {},
     "gvisor": {"runtimeClassName": "gvisor", "securityContext": {"runAsUser": 1000, "runAsGroup": 1000}},

@@ -162,7 +162,7 @@ def test_a_lost_pod_is_replaced_by_the_same(replicas, key, cluster):
     made = create(replicas[0], key, "lost")
     name = resource(cluster, made)["metadata"]["name"]
     [before] = pods(cluster, name)
-    # What is made from now on differs; this sandbox stays what it is.
+    # New sandboxes differ; this one stays as it is.
     put(replicas, key, entry("lost", env={"WHERE": "after"}))
     cluster.kubectl("delete", "pod", before["metadata"]["name"], "--wait=false")
 

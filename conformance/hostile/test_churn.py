@@ -79,7 +79,7 @@ def test_no_resource_grows(churning):
         first = measure(churning)
         list(pool.map(lambda n: cycle(churning, n), range(CYCLES // 5, CYCLES)))
         took = time.monotonic() - begun
-        # What goes by itself may do so: idle threads, and slots that are too many.
+        # Idle threads and surplus slots may go.
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not grown(first, measure(churning)), 60, "what is no growth")
         last = measure(churning)

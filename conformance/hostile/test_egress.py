@@ -1,4 +1,4 @@
-"""What a sandbox reaches, observed where packets would arrive."""
+"""The egress of a sandbox, observed where packets would arrive."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ ATTACKS = {
 
 
 def numbers(server, sandbox: str, name: str) -> list[int]:
-    """What the kernel counts for a sandbox, in the hierarchies that know this name."""
+    """The kernel's counters of a sandbox, in the hierarchies that know this name."""
     found = []
     for group in server.groups():
         # A list of processes would count some that end and others that start while it is read.

@@ -83,7 +83,7 @@ def points(count: int, error: int) -> range:
 
 def sweep(server, faults, prepare, operation, settle):
     """Makes each call of `operation` fail, one after the other."""
-    # What is kept ready is made again meanwhile; it opens things too, and may fail as well.
+    # Spare resources are made again meanwhile, which may fail as well.
     counts = []
     # The smaller of two: other work of the server counts too.
     for _ in range(2):

@@ -291,7 +291,7 @@ def test_unsecured_sandboxes_are_open_through_the_gateway_only(server, runtime):
 
 
 def may_signal_or_look(pids: list[int]) -> list[str]:
-    """What a user may do to processes: kill them, or read their memory."""
+    """The rights of a user over processes: to kill them, or to read their memory."""
     may = []
     for pid in pids:
         try:

@@ -121,7 +121,7 @@ def test_a_full_disk_fails_a_save_and_harms_nothing(server):
     held = server.data / "disk/ballast"
     # A program whose memory takes more than the little space that is left.
     hogging = hog(inside, 48)
-    # What other tests have deleted is given back first, or there would be room again.
+    # Deleted files of other tests are given back first, or there would be room again.
     for words in (("subvolume", "sync"), ("filesystem", "sync")):
         subprocess.run(["btrfs", *words, server.data / "disk"], check=True, capture_output=True, timeout=120)
     free = shutil.disk_usage(server.data / "disk").free

@@ -13,7 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from ..installation import Installation, program
 
-#: What any case may wait for an answer, in seconds.
+#: The longest wait of a case for an answer, in seconds.
 PATIENCE = 120
 
 #: The last revision of the protocol with sessions.

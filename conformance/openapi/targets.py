@@ -1,4 +1,4 @@
-"""What generated requests aim at, so that they get further than "not found"."""
+"""Targets of generated requests, so that they get further than "not found"."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ SCHEMA = schemathesis.openapi.from_path(DOCUMENT, config=SchemathesisConfig.from
 #: A terminal or a stream of events is no exchange of a request and an answer: `sdk/test_native.py` opens them.
 EXCHANGES = SCHEMA.exclude(path_regex=r"/(ws|sandboxes/events|sessions/\{id\}/events|files/watch)$")
 
-#: What makes sandboxes, which are ended at once: others need the room.
+#: Operations that make sandboxes, which are ended at once: others need the room.
 CREATE = {"/sandboxes", "/v2/sandboxes", "/sandboxes/{id}/fork", "/api/v1/sandbox"}
 
 SETTINGS = hypothesis.settings(

@@ -1,4 +1,4 @@
-"""What the gateway forwards: requests and responses unchanged, without delay, until the end."""
+"""Forwarding by the gateway: requests and responses unchanged, without delay, until the end."""
 
 from __future__ import annotations
 

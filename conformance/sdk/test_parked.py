@@ -96,7 +96,7 @@ def test_a_sandbox_asks_for_it_by_its_label(shared):
 
 def test_what_needs_no_program_does_not_wake_it(parking):
     sandbox = parking.create()
-    # What was never measured has no samples.
+    # Without a measurement there are no samples.
     busy = sandbox.commands.run("sleep 1000", background=True)
     wait_until(lambda: sandbox.get_metrics(), SOON, "a sample")
     busy.kill()

@@ -93,7 +93,7 @@ def test_a_bucket_that_does_not_answer_is_told_and_loses_nothing(server, bucket,
 
 
 def refused(data: Path, *settings: str) -> str:
-    """What a server says that does not start."""
+    """The output of a server that does not start."""
     installation = Installation(data, settings=["disk.size=1GiB", "network.warm_slots=2", *settings])
     installation.launch()
     try:

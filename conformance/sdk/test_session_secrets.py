@@ -18,7 +18,7 @@ from .test_sessions import events, machine, run, shoal
 
 #: Values that are nowhere else.
 FIRST, SECOND = "vFr-correct-horse-7f3a", "vSe-battery-staple-91c2"
-#: What a window has, without the value.
+#: The state of a window, without the value.
 LENGTH = "env | grep -c ^TOKEN=; sh -c 'echo ${#TOKEN}'"
 
 
@@ -104,7 +104,7 @@ def test_r2_104_and_r2_105_a_value_is_in_no_file_and_no_log(another):
     native("GET", f"/sessions/{session}/secrets", 404)
     server.stop()
     assert found(server, FIRST, SECOND) == []
-    # What is deleted is not even there in its encrypted form: no row is left.
+    # Not even the encrypted form of a deleted secret stays: no row is left.
     stored = subprocess.run(
         ["python3", "-c", "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute("
          "'select (select count(*) from session_secrets), (select count(*) from session_memories)').fetchone())",

@@ -78,7 +78,7 @@ def test_r2_085_and_r2_086_a_privileged_machine_runs_containers_on_the_same_syst
     assert told.splitlines()[:3] == ["sandbox", "/home/sandbox", "ran"]
     system = native("GET", f"/sessions/{privileged}")["system"]
     assert ("ubuntu" in told) == ("no Ubuntu" not in system), (told, system)
-    # What is inside of a container is not in the machine.
+    # Files of a container are not in the machine.
     assert "kept" not in output(native, privileged, f"docker run --rm {IMAGE} touch /kept; ls /")
 
 

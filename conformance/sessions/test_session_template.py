@@ -16,7 +16,7 @@ from ..sdk.test_pool import full, limits, pool, put
 from ..sdk.test_sessions import events, machine, run
 from .server import DATA, TEMPLATE
 
-#: What the build says when no mirror has Ubuntu.
+#: The build's message when no mirror has Ubuntu.
 WITHOUT_UBUNTU = "is not available from the package mirrors of this machine"
 
 

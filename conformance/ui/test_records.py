@@ -152,7 +152,7 @@ def test_what_the_machine_lacks_is_shown_with_what_fixes_it(signed, shared):
         page = signed()
         visit(page, "node")
         rows = page.get_by_role("region", name="Checks").get_by_role("row")
-        # What is wrong comes first, below the titles.
+        # Failures come first, below the titles.
         expect(rows.nth(1)).to_contain_text("warning", timeout=PATIENCE_MS)
         of_key = rows.filter(has_text="API key")
         expect(of_key).to_contain_text(f"sudo chmod 600 {key}")

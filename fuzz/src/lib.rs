@@ -1,4 +1,4 @@
-//! What strangers send to Shoal, each as a function of bytes that must not panic and holds some
+//! Input of strangers, each as a function of bytes that must not panic and holds some
 //! promise. `make fuzz` hands them to libFuzzer; every test run feeds them the seeds.
 
 #![expect(clippy::unwrap_used, reason = "a broken promise must be loud")]
@@ -199,7 +199,7 @@ pub fn layer(data: &[u8]) {
         reserve_bytes: 0,
         reserve_inodes: 0,
     };
-    // What is refused is refused; what counts is where the rest went.
+    // Refusals are fine; the place of the other files counts.
     let _ = unpack_bytes(data, &into, &limits);
     assert_eq!(fs::read_to_string(&beside).unwrap(), "as it was");
     assert_eq!(fs::read_dir(around.path()).unwrap().count(), 2);

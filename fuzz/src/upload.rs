@@ -23,7 +23,7 @@ pub fn multipart(data: &[u8]) {
     assert!(total <= data.len());
 }
 
-/// What was read, and whether the body was whole.
+/// The files that were read, and whether the body was whole.
 #[derive(Debug, PartialEq, Eq)]
 struct Parts {
     parts: Vec<Vec<u8>>,

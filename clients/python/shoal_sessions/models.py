@@ -67,7 +67,7 @@ class Session(TypedDict):
     endsAt: NotRequired[str | None]
     #: Its id.
     id: str
-    #: What isolates its present machine: `gvisor`, `namespaces` (runc), or `microvm`, which needs KVM.
+    #: The isolation of its present machine: `gvisor`, `namespaces` (runc), or `microvm`, which needs KVM.
     isolation: NotRequired[str | None]
     #: When its last command ended, or its machine started, or it was made.
     lastExecution: str
@@ -337,8 +337,8 @@ SessionNotice = (
 
 
 class SessionOutputNotice(TypedDict):
-    """What to know of its machine, which has just started: that it is not the one that the session is
-    to have. Comes first.
+    """A warning about its machine, which has just started: that it differs from the session's machine
+    type. Comes first.
     """
     #: A sentence for people.
     message: str
@@ -386,11 +386,11 @@ SessionOutput = (
 
 
 class SessionReset(TypedDict):
-    """What a request for a reset did."""
+    """The result of a request for a reset."""
 
     #: Whether the machine has ended. Otherwise, send the token to confirm it.
     done: bool
-    #: What confirms the reset.
+    #: The token that confirms the reset.
     token: NotRequired[str | None]
     #: Until when it does.
     until: NotRequired[str | None]
@@ -412,11 +412,11 @@ class SessionSync(TypedDict):
 
     #: How many files wait for the machine, or cannot get there.
     behind: int
-    #: What the machine had, where both sides had changed a file. Remove or move them to settle the conflict.
+    #: The machine's versions of files that both sides had changed. Remove or move them to settle the conflict.
     conflicts: list[str]
     #: Whether there is a machine that is kept equal.
     connected: bool
-    #: What is not kept equal, and why.
+    #: Files that are not synced, each with the reason.
     notes: list[str]
     #: `synced`, also without a machine; `behind`, while files of the session wait for the machine; or `conflict`.
     state: str

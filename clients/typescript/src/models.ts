@@ -54,7 +54,7 @@ export interface Session {
   endsAt?: string | null
   /** Its id. */
   id: string
-  /** What isolates its present machine: `gvisor`, `namespaces` (runc), or `microvm`, which needs KVM. */
+  /** The isolation of its present machine: `gvisor`, `namespaces` (runc), or `microvm`, which needs KVM. */
   isolation?: string | null
   /** When its last command ended, or its machine started, or it was made. */
   lastExecution: string
@@ -301,7 +301,7 @@ export type SessionNotice =
   | SessionNoticeSecretActivated
   | SessionNoticeSecretDeactivated
 
-/** What to know of its machine, which has just started: that it is not the one that the session is to have. Comes first. */
+/** A warning about its machine, which has just started: that it differs from the session's machine type. Comes first. */
 export interface SessionOutputNotice {
   /** A sentence for people. */
   message: string
@@ -342,11 +342,11 @@ export type SessionOutput =
   | SessionOutputCancelled
   | SessionOutputLost
 
-/** What a request for a reset did. */
+/** The result of a request for a reset. */
 export interface SessionReset {
   /** Whether the machine has ended. Otherwise, send the token to confirm it. */
   done: boolean
-  /** What confirms the reset. */
+  /** The token that confirms the reset. */
   token?: string | null
   /** Until when it does. */
   until?: string | null
@@ -366,11 +366,11 @@ export interface SessionSecret {
 export interface SessionSync {
   /** How many files wait for the machine, or cannot get there. */
   behind: number
-  /** What the machine had, where both sides had changed a file. Remove or move them to settle the conflict. */
+  /** The machine's versions of files that both sides had changed. Remove or move them to settle the conflict. */
   conflicts: Array<string>
   /** Whether there is a machine that is kept equal. */
   connected: boolean
-  /** What is not kept equal, and why. */
+  /** Files that are not synced, each with the reason. */
   notes: Array<string>
   /** `synced`, also without a machine; `behind`, while files of the session wait for the machine; or `conflict`. */
   state: string

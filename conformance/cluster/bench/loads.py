@@ -18,7 +18,7 @@ from .measures import by_resource, quantile, requests, usage
 CONNECTIONS = 32
 #: The most seconds of a phase.
 PHASE_SECONDS = 600
-#: What still happens after the last claim and the last refill, in seconds.
+#: The time after the last claim and the last refill, in seconds.
 TRAIL = 3
 
 

@@ -1,4 +1,4 @@
-"""What a run costs: requests that the API server counted, processor time and memory of a process."""
+"""The cost of a run: requests that the API server counted, processor time and memory of a process."""
 
 from __future__ import annotations
 

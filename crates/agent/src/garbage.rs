@@ -23,7 +23,7 @@ pub(crate) async fn collect(agent: Arc<Agent>) {
 }
 
 async fn pass(agent: &Arc<Agent>) -> Result<(), Failure> {
-    // What is in the store before the list is complete, and every complete one had its `Checkpoint` then.
+    // Read before the list is complete: every complete checkpoint in the store had its `Checkpoint` then.
     let kept = agent.store.list()?;
     let known: BTreeSet<Key> = agent
         .cluster

@@ -77,7 +77,7 @@ impl Fixture {
         (template, build)
     }
 
-    /// What announcing a build of such a size is answered.
+    /// The answer to the announcement of a build of such a size.
     async fn announce(&self, size: Value) -> (StatusCode, String) {
         let mut body = json!({"name": "large"});
         let (Some(body_of), Some(size)) = (body.as_object_mut(), size.as_object()) else {

@@ -503,7 +503,7 @@ async fn labels_of_openkruise_are_taken_for_what_they_say() {
     assert_eq!(seen["endAt"], "0001-01-01T00:00:00Z");
     let (_, listed) = fixture.get("/v2/sandboxes?metadata=team%3Dred").await;
     assert_eq!(listed[0]["metadata"], shown);
-    // What does not run has no address.
+    // A sandbox that does not run has no address.
     let (status, _) = fixture.post(&format!("{path}/pause"), Value::Null).await;
     assert_eq!(status, 204);
     let (_, seen) = fixture.get(&path).await;

@@ -9,7 +9,7 @@ use crate::calls::encode;
 use crate::connection::Connection;
 use crate::failure::{Failure, Kind};
 
-/// What opens a sandbox.
+/// The credentials of a sandbox.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Access {

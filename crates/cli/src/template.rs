@@ -87,7 +87,7 @@ struct CreateArgs {
     /// The OCI runtime: runsc (gVisor) or runc [default: the server's].
     #[arg(long, value_name = "NAME")]
     runtime: Option<String>,
-    /// What pauses and snapshots keep by default: filesystem, or memory,filesystem
+    /// Default contents of pauses and snapshots: filesystem, or memory,filesystem
     /// [default: both].
     #[arg(long, value_name = "WHAT")]
     keep: Option<String>,

@@ -1,6 +1,6 @@
 //! Quotas of API keys, exact over replicas.
 //!
-//! What a key uses are its sandboxes: those with its label. A replica that is about to create or enlarge
+//! The use of a key is its sandboxes: those with its label. A replica that is about to create or enlarge
 //! one reserves that first, as an entry of a ConfigMap. It writes the entry only if the ConfigMap has not
 //! changed since it looked: at the reservations first, then at the sandboxes. A reservation is removed
 //! after its sandbox was written, so the two looks miss nothing.

@@ -61,11 +61,11 @@ pub mod annotation {
     pub const ALPHA_TEMPLATE: &str = "api.agents.x-k8s.io/v1alpha1-sandboxtemplate-state";
     /// The v1alpha1 form of a pool that was written in that version.
     pub const ALPHA_POOL: &str = "api.agents.x-k8s.io/v1alpha1-sandboxwarmpool-state";
-    /// What v1alpha1 cannot hold of a sandbox, shown in that version only.
+    /// The fields of a sandbox that v1alpha1 lacks, shown in that version only.
     pub const BETA_SANDBOX: &str = "api.agents.x-k8s.io/v1beta1-sandbox-state";
-    /// What v1alpha1 cannot hold of a claim, shown in that version only.
+    /// The fields of a claim that v1alpha1 lacks, shown in that version only.
     pub const BETA_CLAIM: &str = "api.agents.x-k8s.io/v1beta1-sandboxclaim-state";
-    /// What v1alpha1 cannot hold of a pool, shown in that version only.
+    /// The fields of a pool that v1alpha1 lacks, shown in that version only.
     pub const BETA_POOL: &str = "api.agents.x-k8s.io/v1beta1-sandboxwarmpool-state";
     /// The policy for volume claims of a template, shown in v1alpha1 only.
     pub const BETA_TEMPLATE_POLICY: &str =

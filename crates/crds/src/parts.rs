@@ -65,7 +65,7 @@ pub struct NameRef {
     pub name: String,
 }
 
-/// What happens to a sandbox at its shutdown time.
+/// The action at a sandbox's shutdown time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShutdownPolicy {
     /// It is deleted.
@@ -75,7 +75,7 @@ pub enum ShutdownPolicy {
     Retain,
 }
 
-/// What happens to a claim when it expires.
+/// The action when a claim expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimShutdownPolicy {
     /// It is deleted in the background, and its sandbox with it.
@@ -97,7 +97,7 @@ pub struct ClaimLifecycle {
     /// Seconds after its sandbox has finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<i32>,
-    /// What happens then.
+    /// The action then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shutdown_policy: Option<ClaimShutdownPolicy>,
 }

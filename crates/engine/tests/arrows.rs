@@ -158,7 +158,7 @@ fn after<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
     names
 }
 
-/// What each module of the crate's root uses of the others.
+/// The dependencies of each module of the crate's root on the others.
 fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     let source = source();
     let mut files = Vec::new();

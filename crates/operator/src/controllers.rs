@@ -48,7 +48,7 @@ struct Queues {
     templates: Queue<SandboxTemplate>,
 }
 
-/// What the controllers of `agents.kruise.io` tell those of `agents.x-k8s.io`.
+/// The link from the controllers of `agents.kruise.io` to those of `agents.x-k8s.io`.
 struct Shared {
     /// Asks for reconciles of the sandboxes whose checkpoints change.
     sandboxes: Queue<Sandbox>,

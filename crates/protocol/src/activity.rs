@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What runs in a sandbox besides the daemon and the kernels of its code interpreter.
+/// The programs of a sandbox besides the daemon and the kernels of its code interpreter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     /// The processes that the daemon was asked to start: program and arguments.

@@ -27,7 +27,7 @@ pub const DIGEST_VARIABLE: &str = "SHOAL_INIT_DIGEST";
 /// The variable of a pod's environment with the account that commands run as when a request names none.
 pub const USER_VARIABLE: &str = "SHOAL_DEFAULT_USER";
 
-/// What the programs share that make and claim pods. Never printed.
+/// The secret that the programs share which make and claim pods. Never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct InitSecret([u8; SECRET]);
 
@@ -72,7 +72,7 @@ impl InitPass {
         &self.0
     }
 
-    /// What recognises it.
+    /// The value that recognises it.
     #[must_use]
     pub fn digest(&self) -> PassDigest {
         PassDigest(Sha256::digest(&self.0).into())

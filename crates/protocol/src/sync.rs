@@ -44,7 +44,7 @@ pub enum WatchLine {
     Present {
         /// Where.
         path: SessionPath,
-        /// What it contains.
+        /// Its contents.
         state: FileState,
         /// The number of the event.
         at: u64,
@@ -65,7 +65,7 @@ pub enum WatchLine {
     },
     /// Something is not seen, or is seen late.
     Limited {
-        /// What is concerned; everything when absent.
+        /// The path; all of them when absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<SessionPath>,
         /// Why.
@@ -105,7 +105,7 @@ pub enum WatchFailure {
     Other,
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum AppliedLine {
@@ -116,7 +116,7 @@ pub enum AppliedLine {
     },
     /// Another file is there; none when it is absent.
     Differs {
-        /// What it contains.
+        /// Its contents.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         state: Option<FileState>,
     },
@@ -134,7 +134,7 @@ pub struct LookRequest {
     pub paths: Vec<SessionPath>,
 }
 
-/// What is at a path.
+/// The state of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "found", rename_all = "snake_case")]
 pub enum FoundLine {
@@ -142,12 +142,12 @@ pub enum FoundLine {
     Nothing,
     /// A regular file.
     File {
-        /// What it contains.
+        /// Its contents.
         state: FileState,
     },
     /// Something else, or a file that cannot be read.
     Other {
-        /// What it is, in words.
+        /// Its type, in words.
         message: String,
     },
 }

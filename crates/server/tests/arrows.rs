@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// What each crate may use of ours. A new arrow is a decision: it comes with a reason in
+/// The dependencies of each crate on ours. A new arrow is a decision: it comes with a reason in
 /// ARCHITECTURE.md.
 const ARROWS: &[(&str, &[&str])] = &[
     ("agent", &["checkpoint", "crds"]),
@@ -42,7 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ui", &[]),
 ];
 
-/// What must not be in the dependencies of a crate, as it would let in what the crate is free of.
+/// Forbidden dependencies of a crate: they would bring in what the crate is free of.
 const BANNED: &[(&str, &[&str])] = &[
     // Pure rules: no runtime, no network, no files, no database.
     ("core", &["tokio", "hyper", "axum", "reqwest", "rusqlite"]),

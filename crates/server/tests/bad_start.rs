@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// What a wrong configuration exits with (`EX_USAGE` of sysexits).
+/// The exit code of a wrong configuration (`EX_USAGE` of sysexits).
 const BAD_CONFIGURATION: i32 = 64;
 
 struct Place(TempDir);
@@ -61,7 +61,7 @@ fn is_root() -> bool {
     root
 }
 
-/// What lies in the way is met before anything is made.
+/// Obstacles are reported before anything is made.
 fn assert_made_nothing(data: &Path) {
     assert!(
         !data.exists(),

@@ -1,4 +1,4 @@
-//! What `shoal doctor` says, what it takes away, and what it exits with.
+//! The findings of `shoal doctor`, its removals, and its exit codes.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;

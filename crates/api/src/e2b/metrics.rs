@@ -35,7 +35,7 @@ pub(super) struct SandboxMetric {
     shoal: Option<Traffic>,
 }
 
-/// What E2B's metrics lack.
+/// Metrics that E2B lacks.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "NetworkTraffic"))]

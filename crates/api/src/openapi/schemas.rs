@@ -67,7 +67,7 @@ impl Schemas {
     pub(super) fn into_components(mut self) -> Map<String, Value> {
         let mut all = self.requests.take_definitions(true);
         for (name, schema) in self.responses.take_definitions(true) {
-            // What is written can also be read, so the form that is read holds for both.
+            // A body that is written can also be read, so the schema for reading holds for both.
             all.entry(name).or_insert(schema);
         }
         for (name, schema) in &mut all {

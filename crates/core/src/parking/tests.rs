@@ -221,7 +221,7 @@ proptest! {
             if rules.judge(&activity, &facts(now)).is_ok() {
                 prop_assert_eq!(open, 0);
                 prop_assert!(at(now).since(at(last_used)) >= required);
-                // What may be parked now may be parked later, if nothing happens.
+                // A sandbox that may be parked now may be parked later, if nothing happens.
                 prop_assert!(rules.judge(&activity, &facts(now + 1)).is_ok());
             }
         }

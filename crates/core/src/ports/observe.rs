@@ -166,9 +166,9 @@ pub struct Sample {
 /// The traffic of a sandbox's network interface, requests to the sandbox included, in bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
-    /// What it received.
+    /// To the sandbox.
     pub received: u64,
-    /// What it sent.
+    /// From the sandbox.
     pub sent: u64,
 }
 

@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(wakes, before, "a refusal costs nothing");
         assert_eq!(wakes.take(next, IDLE), Ok(()));
         assert_eq!(wakes.take(next, IDLE), Err(IDLE * REST));
-        // What is not used adds up to four.
+        // Unused wakes add up to four.
         let later = next + IDLE * REST * 100;
         for _ in 0..WAKES {
             assert_eq!(wakes.take(later, IDLE), Ok(()));

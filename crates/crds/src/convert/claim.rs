@@ -8,7 +8,7 @@ use crate::parts::{NameRef, SandboxClaimStatus, VolumeClaimTemplate};
 use crate::v1alpha1::{DEFAULT_POOL, NO_POOL};
 use crate::{v1alpha1, v1beta1};
 
-/// What v1alpha1 cannot hold, and the values that it has in place of the pool.
+/// The fields that v1alpha1 lacks, and the values that it has in place of the pool.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct BetaOnly {

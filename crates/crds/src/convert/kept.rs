@@ -1,4 +1,4 @@
-//! What one version keeps of the other, in annotations.
+//! The fields of one version that the other keeps in annotations.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;

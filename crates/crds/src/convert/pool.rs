@@ -5,7 +5,7 @@ use super::kept::{put, remove, take, whole};
 use crate::names::annotation::{ALPHA_POOL, BETA_POOL};
 use crate::{v1alpha1, v1beta1};
 
-/// What v1alpha1 cannot hold.
+/// The fields that v1alpha1 lacks.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct BetaOnly {

@@ -6,7 +6,7 @@ use crate::names::annotation::{ALPHA_SANDBOX, BETA_SANDBOX};
 use crate::v1beta1::OperatingMode;
 use crate::{v1alpha1, v1beta1};
 
-/// What v1alpha1 cannot hold.
+/// The fields that v1alpha1 lacks.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct BetaOnly {

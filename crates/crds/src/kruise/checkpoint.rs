@@ -24,7 +24,7 @@ pub struct CheckpointSpec {
     /// Whether the pod runs on: it does if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_running: Option<bool>,
-    /// What it keeps: memory and filesystem if absent.
+    /// Its contents: memory and filesystem if absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub persistent_contents: Vec<String>,
     /// How long the finished checkpoint stays: `30s`, `30m`, `30h` or `30d`. For ever if absent.

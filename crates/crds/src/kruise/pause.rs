@@ -1,4 +1,4 @@
-//! What a pause and a snapshot save of a pod.
+//! The contents that pauses and snapshots save of a pod.
 
 use super::names::{annotation, content};
 use super::parts::PauseStrategyKind;
@@ -9,7 +9,7 @@ const MEMORY: &[&str] = &[content::MEMORY, content::FILESYSTEM];
 const FILES: &[&str] = &[content::FILESYSTEM];
 
 impl Sandbox {
-    /// What its next pause saves of its pod; nothing if volumes alone keep their contents. `savable` is whether the pod
+    /// The contents that its next pause saves; none if volumes alone keep their contents. `savable` is whether the pod
     /// is one that can be saved: without a word about the strategy, others are stopped.
     #[must_use]
     pub fn saved_by_pause(&self, savable: bool) -> Option<&'static [&'static str]> {
@@ -24,7 +24,7 @@ impl Sandbox {
         }
     }
 
-    /// What a snapshot saves by default: what the sandbox keeps, except its address.
+    /// The default contents of a snapshot: those that the sandbox keeps, except its address.
     #[must_use]
     pub fn saved_by_snapshot(&self) -> &'static [&'static str] {
         self.named_contents().unwrap_or(MEMORY)
@@ -35,14 +35,14 @@ impl Sandbox {
     }
 }
 
-/// What a pause saves by the annotation [`PAUSE_CONTENTS`](annotation::PAUSE_CONTENTS), a list like `memory,filesystem`.
+/// The contents of a pause by the annotation [`PAUSE_CONTENTS`](annotation::PAUSE_CONTENTS), a list like `memory,filesystem`.
 /// `None` if it names neither memory nor files.
 #[must_use]
 pub fn pause_contents(list: &str) -> Option<&'static [&'static str]> {
     contents(list.split(',').map(str::trim))
 }
 
-/// What a checkpoint keeps of these contents.
+/// The contents of these that a checkpoint keeps.
 fn contents<'a>(named: impl Iterator<Item = &'a str>) -> Option<&'static [&'static str]> {
     let mut found = None;
     for name in named {

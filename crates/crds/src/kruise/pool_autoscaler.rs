@@ -109,7 +109,7 @@ pub struct PoolAutoscalerStatus {
     /// When each schedule was last due.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applied_cron_policies: Vec<AppliedCronPolicy>,
-    /// What the pool has.
+    /// The pool's state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_capacity: Option<CurrentCapacity>,
     /// Conditions.
@@ -128,7 +128,7 @@ pub struct AppliedCronPolicy {
     pub last_schedule_time: Option<Time>,
 }
 
-/// What a pool has.
+/// The state of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CurrentCapacity {

@@ -23,7 +23,7 @@ pub struct SandboxSpec {
     /// How it is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_strategy: Option<PauseStrategy>,
-    /// What a checkpoint keeps: `ip`, `memory`, `filesystem`.
+    /// The contents of checkpoints: `ip`, `memory`, `filesystem`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub persistent_contents: Vec<String>,
     /// When it is deleted.

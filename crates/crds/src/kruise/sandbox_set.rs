@@ -21,7 +21,7 @@ pub struct SandboxSetSpec {
     /// How its sandboxes are paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_strategy: Option<PauseStrategy>,
-    /// What a checkpoint of its sandboxes keeps.
+    /// The contents of its sandboxes' checkpoints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub persistent_contents: Vec<String>,
     /// The runtimes that its sandboxes need.

@@ -23,7 +23,7 @@ const MERGE_KEYS: [(&str, &str); 14] = [
     ("claims", "name"),
 ];
 
-/// What an element or object of a patch asks for, in place of a merge.
+/// The directive of an element or object of a patch, in place of a merge.
 const DIRECTIVE: &str = "$patch";
 
 /// Checks that a patch can be applied as the API server would.

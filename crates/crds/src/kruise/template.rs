@@ -9,7 +9,7 @@ use crate::resource::resource;
 pub struct NoStatus {}
 
 resource!(
-    /// What sandboxes and pools refer to, in place of an inline template.
+    /// The target of `templateRef` in sandboxes and pools, in place of an inline template.
     SandboxTemplate, SandboxTemplateSpec, NoStatus, "agents.kruise.io", "v1alpha1", "sandboxtemplates"
 );
 
@@ -23,7 +23,7 @@ pub struct SandboxTemplateSpec {
     /// Volume claims of the pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volume_claim_templates: Vec<VolumeClaimTemplate>,
-    /// What a checkpoint keeps.
+    /// The contents of checkpoints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub persistent_contents: Vec<String>,
     /// The runtimes that the sandbox needs.

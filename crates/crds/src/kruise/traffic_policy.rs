@@ -5,7 +5,7 @@ use crate::parts::is_default;
 use crate::resource::resource;
 
 resource!(
-    /// What the pods that it selects may reach, and what may reach them.
+    /// The peers that the selected pods may reach, and those that may reach them.
     TrafficPolicy, TrafficPolicySpec, TrafficPolicyStatus, "agents.kruise.io", "v1alpha1",
     "trafficpolicies"
 );
@@ -38,7 +38,7 @@ pub struct TrafficDirection {
 /// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficRule {
-    /// What happens to traffic that matches.
+    /// The action for traffic that matches.
     pub action: RuleAction,
     /// The sources. All if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -51,7 +51,7 @@ pub struct TrafficRule {
     pub ports: Vec<PolicyPort>,
 }
 
-/// What happens to traffic that matches a rule.
+/// The action for traffic that matches a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleAction {

@@ -24,7 +24,7 @@ pub struct SandboxSpec {
     /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shutdown_time: Option<Time>,
-    /// What happens then.
+    /// The action then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shutdown_policy: Option<ShutdownPolicy>,
     /// The number of pods: 0 or 1.

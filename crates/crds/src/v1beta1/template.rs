@@ -6,7 +6,7 @@ use crate::parts::{
 use crate::resource::resource;
 
 resource!(
-    /// What pools and claims create sandboxes from.
+    /// The template of the sandboxes of pools and claims.
     SandboxTemplate, SandboxTemplateSpec, SandboxTemplateStatus, "extensions.agents.x-k8s.io", "v1beta1",
     "sandboxtemplates"
 );

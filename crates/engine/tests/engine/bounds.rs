@@ -1,4 +1,4 @@
-//! What one sandbox may have, whatever says it, and what a team may have in all.
+//! Limits of one sandbox, from every source, and of a team in all.
 
 use shoal_core::auth::Principal;
 use shoal_core::driver::DiskAccounts;

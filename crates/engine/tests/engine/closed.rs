@@ -13,7 +13,7 @@ impl Fixture {
         made.unwrap().record
     }
 
-    /// What the daemon was handed before it ran, and what the gateway shows it.
+    /// The token that the daemon got before it ran, and the one that the gateway sends.
     fn handed_and_shown(&self, id: &SandboxId) -> (Token, Token, Option<Token>) {
         let Lookup::Running(route) = self.engine.routes().lookup(id) else {
             panic!("it runs")

@@ -178,7 +178,7 @@ async fn what_is_done_inside_is_done_by_the_daemon_and_ends_with_the_run() {
     let gone = gone.err().unwrap();
     assert!(matches!(gone, SandboxError::NotFound(_)), "{gone}");
     let late = inside.run(SandboxCommand::new("id", [""; 0])).await;
-    // What the daemon answers at once may come first.
+    // The daemon's immediate answer may come first.
     assert!(matches!(late, Ok(_) | Err(InsideError::Unreachable(_))));
 }
 

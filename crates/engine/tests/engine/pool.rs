@@ -280,7 +280,7 @@ async fn a_request_that_no_member_fits_gets_a_new_sandbox_as_with_an_empty_pool(
     assert_eq!(origin(&made), StartKind::Cold);
     assert!(!made.spec.metadata.contains_key("sbx-pool"));
     assert_eq!(fixture.view().misses, 0);
-    // What the image says already is no other environment.
+    // Variables of the image are no other environment.
     let mut same = asked();
     same.env.insert("FROM".to_owned(), "image".to_owned());
     fixture.guest.endless.lock().insert("warm up".to_owned());

@@ -1,4 +1,4 @@
-//! What is saved is all there was, under the name that was given, or nothing is.
+//! Snapshots are complete and have the given name, or do not exist.
 
 use shoal_core::auth::SandboxPermit;
 use shoal_core::driver::{DriverError, ExportKey};
@@ -99,7 +99,7 @@ async fn a_sandbox_that_ends_with_its_snapshot_does_nothing_more_after_it() {
     let fixture = fixture().await;
     let id = fixture.create().await;
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
-    // What it did between the copy and its end would be lost: it is frozen until it is gone. Here
+    // Its work between the copy and its end would be lost: it is frozen until it is gone. Here
     // it cannot be cleared, so that it can be looked at.
     fixture.driver.refuse(Refusals {
         destroy: true,
@@ -137,7 +137,7 @@ async fn what_has_happened_is_seen_when_it_cannot_be_written_down() {
     let unsaved = fixture.engine.pause(&permit, None, false).await;
     assert!(unsaved.is_err());
     assert_eq!(fixture.kind(&id), Some(StateKind::Running));
-    // What was not written down does not come in the way of what is next.
+    // An unrecorded snapshot does not block the next one.
     connection.execute_batch("DROP TRIGGER broken").unwrap();
     fixture.driver.refuse(Refusals::default());
     fixture.engine.pause(&permit, None, false).await.unwrap();
@@ -307,7 +307,7 @@ async fn no_export_holds_the_token_of_a_sandbox_that_is_there() {
         matches!(&refused, SnapshotError::LiveToken(of) if *of == id),
         "{refused}"
     );
-    // What is in force from now on was never in that memory.
+    // The new token was never in that memory.
     let rotated = fixture.engine.rotate_tokens(&permit).await.unwrap();
     let now = fixture.engine.envd_access_token(&rotated).unwrap();
     for name in ["clone", "memory"] {

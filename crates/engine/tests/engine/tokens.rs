@@ -13,7 +13,7 @@ impl Fixture {
         (envd.reveal().to_owned(), traffic)
     }
 
-    /// What the last order to begin was: the token that it showed, and the one that it gave.
+    /// The tokens of the last start: the one that it showed, and the one that it gave.
     fn last_init(&self) -> (Option<String>, Option<String>) {
         let known = self.guest.known.lock().last().cloned().flatten();
         let given = self.guest.given.lock().last().cloned().flatten();

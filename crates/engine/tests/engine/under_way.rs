@@ -1,4 +1,4 @@
-//! What is seen of an operation before it has ended, and what may come between.
+//! Operations under way: how they look from outside, and the operations that may come between.
 
 use shoal_core::image::{ImageName, NoProgress};
 use shoal_core::resources::Resources;

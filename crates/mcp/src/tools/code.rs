@@ -55,7 +55,7 @@ struct Ran {
     stdout: String,
     /// Standard error, in the same way.
     stderr: String,
-    /// What it displayed, and the value of its last line.
+    /// Displayed results, and the value of the last line.
     results: Vec<Shown>,
     /// The error that it raised.
     #[serde(skip_serializing_if = "Option::is_none")]

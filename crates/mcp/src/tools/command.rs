@@ -65,7 +65,7 @@ struct Ran {
     stderr: String,
     /// Bytes of both that are left out.
     left_out: usize,
-    /// What ended it, if it did not exit by itself.
+    /// The cause of its end, if it did not exit by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }

@@ -163,7 +163,7 @@ struct Forks {
 struct Changed {
     /// The sandbox.
     sandbox: String,
-    /// What became of it.
+    /// The outcome.
     state: &'static str,
 }
 

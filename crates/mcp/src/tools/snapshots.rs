@@ -32,7 +32,7 @@ struct Taken {
     snapshot: String,
     /// The sandbox that was saved.
     sandbox: String,
-    /// What it has: `filesystem`, or `memory,filesystem`.
+    /// Its contents: `filesystem`, or `memory,filesystem`.
     contents: String,
     /// Bytes of memory and of the sandbox's own files, if they are known.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@ use shoal_core::resources::Mib;
 const RESERVE_PART: u64 = 10;
 const RESERVE_MOST: u64 = 4 << 10;
 
-/// What btrfs allocates immediately for its own trees, twice: this share of the disk, up to a
+/// The immediate allocation of btrfs for its own trees, twice: this share of the disk, up to a
 /// maximum in MiB. The maximum is higher on disks larger than [`LARGE`].
 const TREES_PART: u64 = 10;
 const TREES_MOST: (u64, u64) = (256, 1024);

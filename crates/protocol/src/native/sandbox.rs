@@ -229,7 +229,7 @@ pub struct Event {
     pub detail: BTreeMap<String, String>,
 }
 
-/// What happened to a sandbox, as the stream of events tells it.
+/// An event of a sandbox, as in the stream of events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

@@ -102,7 +102,7 @@ pub struct Session {
     /// The system of its present machine, and, in brackets, why it is not what the session is to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// What isolates its present machine: `gvisor`, `namespaces` (runc), or `microvm`, which needs KVM.
+    /// The isolation of its present machine: `gvisor`, `namespaces` (runc), or `microvm`, which needs KVM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
     /// When its machine ends unless it is used; absent while a command runs, and without a machine.
@@ -143,7 +143,7 @@ pub struct SessionCommand {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum SessionOutput {
-    /// What to know of its machine, which has just started: that it is not the one that the session is to have. Comes
+    /// A warning about its machine, which has just started: that it differs from the session's machine type. Comes
     /// first.
     Notice {
         /// A sentence for people.
@@ -178,14 +178,14 @@ pub struct ResetSession {
     pub token: Option<String>,
 }
 
-/// What a request for a reset did.
+/// The result of a request for a reset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SessionReset {
     /// Whether the machine has ended. Otherwise, send the token to confirm it.
     pub done: bool,
-    /// What confirms the reset.
+    /// The token that confirms the reset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// Until when it does.

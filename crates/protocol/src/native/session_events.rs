@@ -1,4 +1,4 @@
-//! What happens in sessions.
+//! Events of sessions.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 pub struct SessionNotice {
     /// When it happened.
     pub at: String,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub what: SessionNoticeKind,
 }
 
-/// What happened in a session.
+/// An event of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(

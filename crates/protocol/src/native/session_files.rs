@@ -53,8 +53,8 @@ pub struct SessionSync {
     pub behind: usize,
     /// Whether there is a machine that is kept equal.
     pub connected: bool,
-    /// What the machine had, where both sides had changed a file. Remove or move them to settle the conflict.
+    /// The machine's versions of files that both sides had changed. Remove or move them to settle the conflict.
     pub conflicts: Vec<String>,
-    /// What is not kept equal, and why.
+    /// Files that are not synced, each with the reason.
     pub notes: Vec<String>,
 }

@@ -19,7 +19,7 @@ pub const HEAD_MAX: usize = 8 << 10;
 pub struct Head {
     /// The file.
     pub path: SessionPath,
-    /// What its writer has seen there; none for no file.
+    /// The file that its writer has seen there; none for no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<Digest>,
     /// The file to write; none to remove it.

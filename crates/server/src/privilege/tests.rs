@@ -76,7 +76,7 @@ fn only_the_kept_capabilities_are_left_and_none_is_handed_on() {
     });
 }
 
-/// What follows `key=` in the unit, in all of its lines.
+/// The values of `key=` in the unit, in all of its lines.
 fn words<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     let values = unit
         .lines()

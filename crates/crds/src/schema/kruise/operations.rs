@@ -1,4 +1,4 @@
-//! What is done to sandboxes: checkpoints, commits and updates of many.
+//! Operations on sandboxes: checkpoints, commits and updates of many.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(super) fn checkpoint() -> Kind {
                 "persistentContents": atomic_strings(),
                 "ttlAfterFinished": string(),
             },
-            // What is saved is what was asked for when it was accepted. The time to live may change.
+            // A checkpoint stays as it was accepted. The time to live may change.
             "x-kubernetes-validations": fixed,
         }),
         status: Some(json!({

@@ -1,4 +1,4 @@
-//! What is kept of sessions beside their records.
+//! Rows of sessions beside their records.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a template starts that it has from the one below it.
+//! Start commands that a template inherits.
 
 use super::*;
 
@@ -92,7 +92,7 @@ async fn an_inherited_start_command_runs_as_in_the_template_that_it_comes_from()
         assert_eq!(fixture.how("serve"), as_base, "{name} boots");
         assert_eq!(fixture.how("asked"), as_base, "{name} boots");
     }
-    // What a template says itself runs as its own steps end.
+    // A template's own start command runs when its steps end.
     let own = expected("root", "/srv/derived", "derived");
     let ready = [None, Some("is it")];
     fixture.build_on("lower", "asks", derived(), ready).await;

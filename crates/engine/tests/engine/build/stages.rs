@@ -1,4 +1,4 @@
-//! What is copied from another stage, when that has no shell: a fake has none.
+//! Copies from another stage that has no shell: a fake has none.
 
 use shoal_core::build::{Base, Plan, Source, Stage};
 use shoal_engine::CustomImages;

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// What each live sandbox uses.
+/// The memory of each live sandbox.
 const EACH: Mib = Mib(1000);
 
 /// A machine with room for `sandboxes`, which must idle for a long time before they are parked.

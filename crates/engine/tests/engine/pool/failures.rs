@@ -1,4 +1,4 @@
-//! What goes wrong with members, and what that does to their pool.
+//! Failures of members, and their effect on the pool.
 
 use super::*;
 
@@ -155,7 +155,7 @@ async fn what_is_saved_while_its_pool_is_removed_is_not_begun_with() {
         .until("one kept", |fixture| fixture.driver.kept().len() == 1)
         .await;
     let next = fixture.members().remove(0);
-    // What the pool began anew with is what counts.
+    // The members of the new start count.
     assert!(matches!(
         fixture.driver.start(&next).unwrap(),
         Start::Image(_)
@@ -177,7 +177,7 @@ async fn an_entry_that_says_more_processor_than_there_is_has_a_pool_all_the_same
     fixture.full(1).await;
     let made = fixture.create().await;
     assert_eq!(origin(&made), StartKind::Pooled);
-    // What the operator wrote is given as far as there is.
+    // The operator's limits are granted as far as possible.
     let machine = fixture.engine.capabilities().cpu;
     assert_eq!(made.spec.resources.cpu, machine);
     // It began as one that may be given as much as a cold one is.
@@ -212,7 +212,7 @@ async fn a_startup_that_fails_costs_one_member_and_is_no_miss() {
     let view = fixture.view();
     assert_eq!((view.size, view.claimed, view.misses), (3, 0, 0));
     assert!(view.fault.unwrap().message.contains("startupCmd"));
-    // What fails for another reason is tried with the next one, and is no miss either.
+    // After another failure the next member is tried, and it is no miss either.
     fixture.guest.answers.lock().clear();
     // Those that replace them meanwhile are younger.
     fixture.clock.advance(Duration::from_millis(1));

@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 
-/// What happens to a pool.
+/// An event of a pool.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     /// This many creates arrive at once.

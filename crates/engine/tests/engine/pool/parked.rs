@@ -147,7 +147,7 @@ async fn members_are_woken_when_more_are_to_stay_in_memory() {
     fixture.frozen_again(&members).await;
 }
 
-/// What a live sandbox uses on the machines below.
+/// The memory of a live sandbox on the machines below.
 const EACH: Mib = Mib(1000);
 
 /// A machine that keeps some memory free.

@@ -56,7 +56,7 @@ async fn members_begin_with_the_memory_of_the_template_which_is_built_first() {
         (origin(&claimed), &claimed.id),
         (StartKind::Pooled, &member)
     );
-    // What its entry does not say its template does.
+    // Values that its entry lacks are its template's.
     assert_eq!(claimed.spec.user, fixture.built().user);
     assert_eq!(claimed.spec.image, fixture.built().image);
     // An image of the request's own has nothing of it.
