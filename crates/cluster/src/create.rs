@@ -24,6 +24,7 @@ use self::quota::Reserved;
 use crate::identity::key;
 use crate::options::Keep;
 use crate::sandboxes::Sandboxes;
+use crate::saves::is_id;
 use crate::{failure, internet, record};
 
 /// How long a sandbox may take to become ready when the request does not say: its image may have to be
@@ -57,13 +58,9 @@ impl Sandboxes {
         new: SandboxRequest,
         idempotency: Option<&Idempotency>,
     ) -> Result<Created, CreateError> {
-        // Another replica may have taken a snapshot of this name a moment ago.
-        if let Some(template) = &new.template
-            && !self.templates.knows(principal, template)
-            && let Ok(reference) = template.as_str().parse()
-        {
-            let namespace = principal.slug.as_str();
-            self.look_up_save(namespace, &reference).await?;
+        // Before a dynamic entry of the catalogue takes the id for a name of its own.
+        if let Some(template) = new.template.as_ref().filter(|key| is_id(key.as_str())) {
+            self.look_up_snapshot(principal, template.as_str()).await?;
         }
         let Some(once) = idempotency.map(|idempotency| Once::of(principal, idempotency)) else {
             return self.create_from_pool(principal, new).await;

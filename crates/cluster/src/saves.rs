@@ -128,8 +128,8 @@ impl Saves {
             checkpoint.metadata.namespace.as_deref() == Some(namespace) && !is_copy(checkpoint)
         };
         let own = self.checkpoints.filter(own).into_iter();
-        let own = own.filter(|one| self.tags(one).is_none_or(|tags| !tags.is_empty()));
         let mut all: Vec<_> = own.filter_map(|one| self.with_template(one)).collect();
+        all.retain(|one| !one.tags.is_empty() || versions::name_of(&one.checkpoint).is_none());
         let order = |one: &SavedSandbox| {
             let meta = &one.checkpoint.metadata;
             let created = meta.creation_timestamp.as_ref().map(|at| at.0);

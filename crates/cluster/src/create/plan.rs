@@ -191,7 +191,8 @@ impl Sandboxes {
         let (template, image) = (new.template.as_ref(), new.image.as_ref());
         match self.templates.named(principal, template, image) {
             Err(CreateError::Template(TemplateError::NotFound(name)))
-                if self.look_up_set(principal, &name).await? =>
+                if self.look_up_set(principal, &name).await?
+                    || self.look_up_snapshot(principal, &name).await? =>
             {
                 self.templates.named(principal, template, image)
             }
@@ -216,6 +217,20 @@ impl Sandboxes {
             self.templates.sets.put(set);
         }
         Ok(is_there)
+    }
+
+    /// Looks for a snapshot that another replica may have taken a moment ago. Whether it is there.
+    pub(super) async fn look_up_snapshot(
+        &self,
+        principal: &Principal,
+        template: &str,
+    ) -> Result<bool, StoreError> {
+        let Ok(reference) = template.parse() else {
+            return Ok(false);
+        };
+        let namespace = principal.slug.as_str();
+        self.look_up_save(namespace, &reference).await?;
+        Ok(self.saves.find_meant(namespace, &reference).is_some())
     }
 
     /// When the sandbox is paused, and when it is deleted.

@@ -61,7 +61,7 @@ impl Sandboxes {
         for version in &versions {
             let current = versions::current(version, &versions);
             let settled = if current.is_empty() {
-                let forgotten = self.forget_save(version).await;
+                let forgotten = self.forget_unchanged(version).await;
                 forgotten.map_err(|error| failure::store(&error))
             } else if current.len() < versions::given(version).len() {
                 let keep = |tags: &mut Tags| tags.retain(|tag, _| current.contains_key(tag));
@@ -123,13 +123,13 @@ impl Sandboxes {
     ) -> Result<(), SnapshotError> {
         let missing = || SnapshotError::NotFound(reference.clone());
         let namespace = principal.slug.as_str();
-        self.look_up_save(namespace, reference).await?;
-        let found = self.saves.find_meant(namespace, reference);
-        let of_name = self.saves.versions(namespace, &reference.name);
         let of_team = reference.namespace.as_deref();
         if of_team.is_some_and(|of| of != namespace) {
             return Err(missing());
         }
+        self.look_up_save(namespace, reference).await?;
+        let found = self.saves.find_meant(namespace, reference);
+        let of_name = self.saves.versions(namespace, &reference.name);
         let all = match (&found, &reference.tag) {
             (_, None) if !of_name.is_empty() => of_name,
             (Some(_), Some(tag)) if !of_name.is_empty() => {
@@ -155,25 +155,22 @@ impl Sandboxes {
         versions.retain(|version| given(version).is_some());
         versions.sort_by_key(given);
         for version in versions {
-            let rest = self
-                .change_tags(&version, |tags| {
-                    tags.remove(tag);
-                })
-                .await?;
-            if rest.is_empty() {
-                let deleted = self.forget_save(&version).await;
+            let without = |tags: &mut Tags| tags.retain(|known, _| known != tag);
+            let rest = self.change_tags(&version, without).await?;
+            if let Some(rest) = rest.filter(|rest| versions::given(rest).is_empty()) {
+                let deleted = self.forget_unchanged(&rest).await;
                 deleted.map_err(|error| failure::store(&error))?;
             }
         }
         Ok(())
     }
 
-    /// Changes the tags of a version, and returns them. One that is gone has none.
+    /// Changes the tags of a version, and returns it. None if it is gone.
     async fn change_tags(
         &self,
         version: &Checkpoint,
         change: impl Fn(&mut Tags),
-    ) -> Result<Tags, StoreError> {
+    ) -> Result<Option<Arc<Checkpoint>>, StoreError> {
         let (namespace, name) = key(&version.metadata);
         let api = self.checkpoints_of(&namespace);
         let mut known = version.clone();
@@ -189,11 +186,8 @@ impl Sandboxes {
             let params = PatchParams::default();
             let patched = api.patch(&name, &params, &Patch::Merge(&patch)).await;
             match patched {
-                Ok(patched) => {
-                    self.saves.checkpoints.put(patched);
-                    return Ok(tags);
-                }
-                Err(error) if failure::is_gone(&error) => return Ok(Tags::new()),
+                Ok(patched) => return Ok(Some(self.saves.checkpoints.put(patched))),
+                Err(error) if failure::is_gone(&error) => return Ok(None),
                 Err(error) if failure::is_conflict(&error) && attempts < ATTEMPTS => {
                     attempts += 1;
                 }
@@ -202,7 +196,7 @@ impl Sandboxes {
             let newest = api.get_opt(&name).await;
             match newest.map_err(|error| failure::store(&error))? {
                 Some(newest) if newest.metadata.uid == version.metadata.uid => known = newest,
-                _ => return Ok(Tags::new()),
+                _ => return Ok(None),
             }
         }
     }

@@ -111,7 +111,10 @@ impl Sandboxes {
         namespace: &str,
         reference: &TemplateRef,
     ) -> Result<(), StoreError> {
-        if self.saves.find_meant(namespace, reference).is_some() {
+        let of_team = reference.namespace.as_deref();
+        if of_team.is_some_and(|of| of != namespace)
+            || self.saves.find_meant(namespace, reference).is_some()
+        {
             return Ok(());
         }
         let told = |error: kube::Error| failure::store(&error);
@@ -167,11 +170,25 @@ impl Sandboxes {
 
     /// Deletes a checkpoint. Its template and its files go with it.
     pub(crate) async fn forget_save(&self, checkpoint: &Checkpoint) -> kube::Result<()> {
+        self.forget_version(checkpoint, None).await
+    }
+
+    /// The same, unless somebody has changed the checkpoint meanwhile: another replica may have given it a tag.
+    pub(super) async fn forget_unchanged(&self, checkpoint: &Checkpoint) -> kube::Result<()> {
+        let version = checkpoint.metadata.resource_version.clone();
+        self.forget_version(checkpoint, version).await
+    }
+
+    async fn forget_version(
+        &self,
+        checkpoint: &Checkpoint,
+        resource_version: Option<String>,
+    ) -> kube::Result<()> {
         let (namespace, name) = key(&checkpoint.metadata);
         let params = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: checkpoint.metadata.uid.clone(),
-                resource_version: None,
+                resource_version,
             }),
             ..DeleteParams::background()
         };

@@ -142,11 +142,6 @@ impl Templates {
         Ok(Some(Found::Entry(Box::new(set), found)))
     }
 
-    /// Whether a name means anything to the caller, as far as this replica knows.
-    pub(crate) fn knows(&self, principal: &Principal, template: &TemplateKey) -> bool {
-        !matches!(self.found(principal, template.as_str()), Ok(None))
-    }
-
     /// The targets of a request's template and image.
     ///
     /// # Errors
