@@ -16,6 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use serde_json::json;
+use shoal_crds::kruise::names::reason;
 use shoal_crds::parts::ShutdownPolicy;
 use shoal_crds::v1beta1::{Sandbox, SandboxStatus};
 
@@ -76,7 +77,7 @@ impl SandboxController {
         if let PodState::Several(_) = seen.pod {
             self.warn(&wanted, &status, "Ready", status::SEVERAL_PODS);
         }
-        self.warn(&wanted, &status, "Suspended", suspend::FAILED);
+        self.warn(&wanted, &status, "Suspended", reason::CHECKPOINT_FAILED);
         let held = self.write_status(&wanted, status, failure.is_none()).await;
         let saved = seen.saving.and_then(|saving| saving.wait);
         match (failure, held) {

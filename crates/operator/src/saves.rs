@@ -1,7 +1,9 @@
 //! The checkpoints by which sandboxes are paused and suspended: the objects of the API server.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use shoal_crds::kruise::names::{GROUP, VERSION, annotation, label, label_value};
@@ -58,6 +60,21 @@ pub(crate) fn progress(saved: &Checkpoint) -> String {
         Some(message) => format!("checkpoint {name}: {message}"),
         None => format!("checkpoint {name} is being made"),
     }
+}
+
+/// How long the processes of a saved pod have to end. They stand still.
+pub(crate) const GRACE_SECONDS: u32 = 5;
+
+/// When a failed save is tried again.
+const AGAIN: SignedDuration = SignedDuration::from_mins(1);
+
+/// The time until a failed save is tried again; none if that is now.
+pub(crate) fn left_to_retry(failed: &Checkpoint, now: Timestamp) -> Option<Duration> {
+    let status = failed.status.as_ref();
+    let completed = status.and_then(|status| status.completion_time.as_ref());
+    let failed = completed.map_or(now, |at| at.0);
+    let left = Duration::try_from(AGAIN - now.duration_since(failed)).ok()?;
+    (!left.is_zero()).then_some(left)
 }
 
 /// The UID of the pod that a checkpoint saves, if a pause has made it.

@@ -4,19 +4,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use shoal_crds::kruise::names::annotation;
+use shoal_crds::kruise::names::{annotation, reason};
 
 use super::SandboxController;
 use super::model::{Saving, Wanted};
 use super::suspend::{self, Step};
 use crate::failure::{Failure, is_missing};
 use crate::restore::Origin;
-use crate::saves::{Saves, Source};
+use crate::saves::{self, Saves, Source};
 use crate::slim::Pod;
 use crate::write;
-
-/// How long the processes of a saved pod have to end. They do not run any more.
-const GRACE_SECONDS: u32 = 5;
 
 /// How the pod of a sandbox goes on.
 pub(super) enum Memory {
@@ -33,21 +30,21 @@ impl SandboxController {
         wanted: &Wanted<'_>,
         pod: Option<&Arc<Pod>>,
     ) -> Result<Memory, Failure> {
-        let saves = match self.saves.get() {
-            Ok(saves) => saves,
+        let kept = match self.saves.get() {
+            Ok(kept) => kept,
             Err(why) if suspend::is_concerned(wanted) && concerns_now(wanted, pod) => {
                 return Err(Failure::Refused(why.to_owned()));
             }
             Err(_) => return Ok(Memory::Plain(None)),
         };
-        let own = saves.of(wanted.uid);
+        let own = kept.of(wanted.uid);
         let pod = pod.map(|pod| &**pod);
         match suspend::next(wanted, pod, &own, Timestamp::now()) {
             Step::Plain(origin) => Ok(Memory::Plain(origin)),
             Step::Wait(saving) => Ok(Memory::Held(Some(saving))),
             Step::Refuse(why) => Err(Failure::Refused(why)),
-            Step::Save(contents) => self.save(saves, wanted, pod, contents).await,
-            Step::Forget => self.forget(saves, wanted).await,
+            Step::Save(contents) => self.save(kept, wanted, pod, contents).await,
+            Step::Forget => self.forget(kept, wanted).await,
             Step::Remember(name) => {
                 self.remember(wanted, Some(&name)).await?;
                 let complete = format!("checkpoint {name} is complete");
@@ -56,8 +53,14 @@ impl SandboxController {
             Step::End => {
                 let ends = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none());
                 if let Some(pod) = ends {
-                    write::delete(&self.cluster, &self.pods, pod, Some(GRACE_SECONDS), false)
-                        .await?;
+                    write::delete(
+                        &self.cluster,
+                        &self.pods,
+                        pod,
+                        Some(saves::GRACE_SECONDS),
+                        false,
+                    )
+                    .await?;
                 }
                 Ok(Memory::Held(None))
             }
@@ -66,7 +69,7 @@ impl SandboxController {
 
     async fn save(
         &self,
-        saves: &Saves,
+        kept: &Saves,
         wanted: &Wanted<'_>,
         pod: Option<&Pod>,
         contents: &[&str],
@@ -80,14 +83,14 @@ impl SandboxController {
             controller: wanted.controller_ref(),
             pod: &pod.metadata,
         };
-        saves.begin(wanted.uid, &source, contents).await?;
+        kept.begin(wanted.uid, &source, contents).await?;
         let message = "the pod is being saved".to_owned();
         Ok(Memory::Held(Some(creating(message))))
     }
 
     /// Deletes the checkpoints before the annotation: without the annotation, a complete one would be remembered again.
-    async fn forget(&self, saves: &Saves, wanted: &Wanted<'_>) -> Result<Memory, Failure> {
-        saves.forget(wanted.uid).await?;
+    async fn forget(&self, kept: &Saves, wanted: &Wanted<'_>) -> Result<Memory, Failure> {
+        kept.forget(wanted.uid).await?;
         self.remember(wanted, None).await?;
         if wanted.is_suspended() {
             let message = "the former checkpoint is deleted first".to_owned();
@@ -117,7 +120,7 @@ impl SandboxController {
 
 fn creating(message: String) -> Saving {
     Saving {
-        reason: suspend::CREATING,
+        reason: reason::CHECKPOINT_CREATING,
         message,
         wait: None,
     }

@@ -1,27 +1,19 @@
 //! Suspending with memory: a checkpoint keeps the pod before it ends, and the next pod starts from it.
 //!
 //! The sandbox's annotation `shoal.dev/saved-by` names the complete checkpoint from the moment that the saved pod may end
-//! until the next pod is ready: whoever removed it would start without the memory.
+//! until the next pod is ready: without it, the sandbox would start without its memory.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-use shoal_crds::kruise::names::annotation;
+use jiff::Timestamp;
+use shoal_crds::kruise::names::{annotation, reason};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase, pause_contents};
 
 use super::model::{Saving, Wanted};
 use crate::restore::{self, Origin};
 use crate::saves;
 use crate::slim::Pod;
-
-/// When a failed save is tried again.
-const AGAIN: SignedDuration = SignedDuration::from_mins(1);
-
-/// The reason while a checkpoint is made.
-pub(super) const CREATING: &str = "CheckpointCreating";
-/// The reason after a checkpoint has failed.
-pub(super) const FAILED: &str = "CheckpointFailed";
 
 /// The next step for the memory of a sandbox.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +99,7 @@ fn proceed(wanted: &Wanted<'_>, pod: Option<&Pod>, saved: &Checkpoint) -> Step {
         return Step::Forget;
     }
     Step::Wait(Saving {
-        reason: CREATING,
+        reason: reason::CHECKPOINT_CREATING,
         message: saves::progress(saved),
         wait: None,
     })
@@ -147,10 +139,11 @@ fn suspend(wanted: &Wanted<'_>, pod: &Pod, own: &[Arc<Checkpoint>], now: Timesta
         return Step::Plain(None);
     };
     let Some(contents) = pause_contents(requested) else {
-        return Step::Refuse(format!(
+        let why = format!(
             "annotation {}: {requested:?} names neither memory nor filesystem",
             annotation::PAUSE_CONTENTS
-        ));
+        );
+        return Step::Wait(not_saved(&why, None));
     };
     if pod.metadata.deletion_timestamp.is_some() || !is_running(pod) {
         // Nobody has used it, or it has ended.
@@ -161,7 +154,7 @@ fn suspend(wanted: &Wanted<'_>, pod: &Pod, own: &[Arc<Checkpoint>], now: Timesta
     }
     if !pod.is_ready() {
         return Step::Wait(Saving {
-            reason: CREATING,
+            reason: reason::CHECKPOINT_CREATING,
             message: "the pod is saved when it is ready".to_owned(),
             wait: None,
         });
@@ -184,15 +177,21 @@ fn failed<'a>(pod: &Pod, own: &'a [Arc<Checkpoint>]) -> Option<&'a Checkpoint> {
 
 /// The pod runs on. After a while it is saved again.
 fn try_again(failed: &Checkpoint, now: Timestamp) -> Step {
-    let status = failed.status.clone().unwrap_or_default();
-    let at = status.completion_time.map_or(now, |at| at.0);
-    match Duration::try_from(AGAIN - now.duration_since(at)) {
-        Ok(left) if !left.is_zero() => Step::Wait(Saving {
-            reason: FAILED,
-            message: format!("{}; the pod keeps running", status.message),
-            wait: Some(left),
-        }),
-        _ => Step::Forget,
+    let Some(left) = saves::left_to_retry(failed, now) else {
+        return Step::Forget;
+    };
+    let why = failed
+        .status
+        .as_ref()
+        .map_or("", |status| status.message.as_str());
+    Step::Wait(not_saved(why, Some(left)))
+}
+
+fn not_saved(why: &str, wait: Option<Duration>) -> Saving {
+    Saving {
+        reason: reason::CHECKPOINT_FAILED,
+        message: format!("{why}; the pod keeps running"),
+        wait,
     }
 }
 

@@ -8,7 +8,7 @@ use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus};
 
 use super::phase::{self, Next};
 use super::pod::{Blueprint, controller_ref};
-use super::{LOOK_AGAIN, SandboxController, Step, children, phase_of};
+use super::{LOOK_AGAIN, SandboxController, Step, phase_of};
 use crate::cache::key;
 use crate::conditions::{self, State, Truth};
 use crate::failure::{self, Failure};
@@ -60,7 +60,7 @@ impl SandboxController {
                     &self.cluster,
                     &self.pods,
                     pod,
-                    Some(children::PAUSE_GRACE_SECONDS),
+                    Some(saves::GRACE_SECONDS),
                     false,
                 )
                 .await?;

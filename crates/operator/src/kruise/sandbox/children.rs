@@ -21,9 +21,6 @@ use crate::saves;
 use crate::slim::PersistentVolumeClaim;
 use crate::write;
 
-/// How long the processes of a paused sandbox have to end.
-pub(super) const PAUSE_GRACE_SECONDS: u32 = 5;
-
 /// The pod as the phases see it. `foreign` is the owner of a pod that no watch shows.
 pub(super) fn seen<'a>(
     sandbox: &Sandbox,

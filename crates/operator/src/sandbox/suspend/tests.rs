@@ -6,7 +6,7 @@ use shoal_crds::kruise::Checkpoint;
 use shoal_crds::v1beta1::Sandbox;
 
 use super::super::model::Wanted;
-use super::{FAILED, Step, next};
+use super::{Step, next, reason};
 use crate::saves::tests::saved;
 use crate::slim::Pod;
 
@@ -70,10 +70,10 @@ fn without_a_word_nothing_is_saved() {
         assert_eq!(step(&sandbox, Some(&ready), &[]), Step::Plain(None));
     }
     let unknown = suspended(&json!({"shoal.dev/pause-contents": "everything"}));
-    let Step::Refuse(why) = step(&unknown, Some(&ready), &[]) else {
+    let Step::Wait(told) = step(&unknown, Some(&ready), &[]) else {
         panic!("the pod would end");
     };
-    assert!(why.contains("everything"), "{why}");
+    assert!(told.message.contains("everything"), "{told:?}");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_failed_save_leaves_the_pod_and_is_tried_again() {
     let Step::Wait(told) = step(&sandbox, Some(&ready), &[failed(NOW)]) else {
         panic!("too soon");
     };
-    assert_eq!(told.reason, FAILED);
+    assert_eq!(told.reason, reason::CHECKPOINT_FAILED);
     assert_eq!(told.message, "no room; the pod keeps running");
     assert_eq!(told.wait.map(|wait| wait.as_secs()), Some(60));
     let old = failed("2026-01-02T03:03:00Z");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use shoal_crds::hash;
 use shoal_crds::v1beta1::{Sandbox, SandboxStatus};
 
-use super::super::model::{PodState, Seen, Wanted};
+use super::super::model::{PodState, Saving, Seen, Wanted};
 use super::super::{is_progress, status};
 use super::{alpha, pod_with, ready_pod, sandbox};
 use crate::slim::Service;
@@ -244,4 +244,51 @@ fn only_progress_is_held_back() {
         &first,
         &status_of(&current, failed, false, None)
     ));
+}
+
+#[test]
+fn a_save_under_way_is_told_and_the_checkpoint_is_named_after_it() {
+    let mut suspended = sandbox(&json!({"operatingMode": "Suspended"}));
+    let mut seen = Seen {
+        pod: PodState::Owned(ready_pod()),
+        service: None,
+        error: None,
+        saving: Some(Saving {
+            reason: "CheckpointFailed",
+            message: "no room; the pod keeps running".to_owned(),
+            wait: None,
+        }),
+    };
+    let status_of = |sandbox: &Sandbox, seen: &Seen| {
+        let wanted = Wanted::of(sandbox).unwrap();
+        told(&status::of(
+            &wanted,
+            seen,
+            Timestamp::UNIX_EPOCH,
+            "cluster.local",
+        ))
+    };
+    assert_eq!(
+        status_of(&suspended, &seen)[0],
+        "Suspended False CheckpointFailed no room; the pod keeps running"
+    );
+    // A suspension that is completed though its sandbox is to run again.
+    let running = status_of(&sandbox(&json!({})), &seen);
+    assert!(
+        running[0].starts_with("Suspended False NotSuspended"),
+        "{running:?}"
+    );
+    assert!(
+        running.last().unwrap().starts_with("Ready False"),
+        "{running:?}"
+    );
+    let annotations = suspended.metadata.annotations.get_or_insert_default();
+    annotations.insert("shoal.dev/saved-by".to_owned(), "kept".to_owned());
+    (seen.pod, seen.saving) = (PodState::Absent, None);
+    let done = status_of(&suspended, &seen);
+    assert!(
+        done[0].starts_with("Suspended True PodTerminated"),
+        "{done:?}"
+    );
+    assert!(done[0].contains("Checkpoint kept keeps it"), "{done:?}");
 }

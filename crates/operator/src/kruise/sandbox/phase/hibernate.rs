@@ -2,9 +2,6 @@
 //!
 //! The checkpoint is complete before the pod ends. One that fails leaves the pod running, and is tried again.
 
-use std::time::Duration;
-
-use jiff::SignedDuration;
 use shoal_crds::kruise::names::{annotation, condition, reason};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase, SandboxPhase};
 
@@ -12,9 +9,6 @@ use super::{Action, Seen, Step};
 use crate::conditions::Truth;
 use crate::kruise::Pod;
 use crate::saves;
-
-/// When a failed save is tried again.
-const AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
 const NOTHING: &[&str] = &[];
 
@@ -141,11 +135,9 @@ impl Step<'_> {
             self.next.event = Some((true, FAILED, message.clone()));
         }
         self.not_paused(reason::CHECKPOINT_FAILED, &message);
-        let failed = status.completion_time.map_or(self.input.now, |at| at.0);
-        let left = AGAIN - self.input.now.duration_since(failed);
-        match Duration::try_from(left) {
-            Ok(left) if !left.is_zero() => self.next.wait = Some(left),
-            _ => self.next.action = Action::ForgetSave,
+        match saves::left_to_retry(saved, self.input.now) {
+            Some(left) => self.next.wait = Some(left),
+            None => self.next.action = Action::ForgetSave,
         }
     }
 
