@@ -1,4 +1,4 @@
-//! Buckets of S3, and of what speaks its protocol.
+//! Buckets of S3 and of compatible stores.
 
 use std::fmt;
 use std::str::FromStr;
@@ -65,12 +65,12 @@ impl Bucket {
     /// S3 use (`AWS_…`).
     ///
     /// # Errors
-    /// When the environment does not say what is needed.
+    /// When the environment lacks a required variable.
     pub(crate) fn open(&self) -> Result<Arc<dyn ObjectStore>, Error> {
         self.open_with(AmazonS3Builder::from_env())
     }
 
-    /// The same with what is not from the environment.
+    /// The same with other settings than those of the environment.
     pub(crate) fn open_with(
         &self,
         builder: AmazonS3Builder,

@@ -1,9 +1,9 @@
 //! The contents of session files under their digests, in an object store.
 //!
-//! Contents are at `<first two digits>/<digest>`. They are never changed, only written and deleted. What is read is compared with its
+//! Contents are at `<first two digits>/<digest>`. They are never changed, only written and deleted. Each read compares the
 //! digest, so that a damaged or exchanged object is an error, and never a user's file.
 //!
-//! A server deletes what its own sessions do not name. So a bucket has an [owner](claim).
+//! A server deletes objects that its own sessions do not name. So a bucket has an [owner](claim).
 
 #![forbid(unsafe_code)]
 
@@ -56,7 +56,7 @@ impl ObjectContents {
     /// is asked of the bucket yet.
     ///
     /// # Errors
-    /// When the environment does not say what the bucket needs.
+    /// When the environment lacks a variable that the bucket needs.
     pub fn in_bucket(bucket: &Bucket, installation: &str) -> Result<Self, StoreError> {
         let objects = bucket.open().map_err(failed)?;
         Ok(Self::owned(objects, bucket, installation))

@@ -173,7 +173,7 @@ impl Session {
         self.answers.spawn(async move {
             if !pass(response, &lines, Some(&id)).await {
                 let message = "the connection to the server broke before it answered";
-                // Nobody may read any more.
+                // The reader may be gone.
                 let _ = lines.send(error(&id, SERVER_ERROR, message)).await;
             }
         });
@@ -249,7 +249,7 @@ impl Session {
     }
 
     async fn tell(&self, message: Bytes) {
-        // Nobody may read any more.
+        // The reader may be gone.
         let _ = self.lines.send(message).await;
     }
 

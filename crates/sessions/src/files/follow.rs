@@ -13,11 +13,11 @@ use tokio::task::JoinHandle;
 use super::Files;
 use super::sync::{Side, Sync, SyncError};
 
-/// When a lost connection is made again, at first and at last.
+/// The first and the longest delay before a reconnect.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
-/// Asks that everything that has changed is brought over.
+/// Requests for a sync of all changes.
 type Settle = oneshot::Sender<Result<(), SyncError>>;
 
 /// A machine that is kept equal, until this is dropped.
@@ -58,7 +58,7 @@ impl Connection {
         })
     }
 
-    /// Whether it is to this machine.
+    /// Whether it connects to this machine.
     pub(crate) fn is_to(&self, sandbox: &SandboxId) -> bool {
         self.sandbox == *sandbox && !self.task.is_finished()
     }
@@ -97,7 +97,7 @@ async fn follow(mut sync: Sync, mut asked: mpsc::Receiver<Settle>) {
         let error = Chain(&error).to_string();
         tracing::info!(%session, %sandbox, error, "the files of a session are not kept equal; trying again");
         loop {
-            // Whoever asks does not wait for the time of the next attempt.
+            // A caller does not wait for the time of the next attempt.
             let request = tokio::select! {
                 () = tokio::time::sleep(retry) => None,
                 request = asked.recv() => match request {
@@ -109,7 +109,7 @@ async fn follow(mut sync: Sync, mut asked: mpsc::Receiver<Settle>) {
             let begun = Sync::begin(sync.side.clone(), false);
             let begun = begun.await;
             if let Some(request) = request {
-                // It makes both sides equal. Whoever asked may have gone.
+                // A reconnect makes both sides equal. The caller may have disconnected.
                 let answer = begun.as_ref().map(|_| ()).map_err(told);
                 let _ = request.send(answer);
             }
@@ -149,7 +149,7 @@ async fn keep(
                     return Ok(());
                 };
                 match sync.settle().await {
-                    // Whoever asked may have gone.
+                    // The caller may have disconnected.
                     settled @ (Ok(()) | Err(SyncError::Full)) => drop(request.send(settled)),
                     Err(error) => {
                         let _ = request.send(Err(told(&error)));

@@ -21,10 +21,10 @@ use super::{Service, SessionService, external, nesting};
 use crate::files::follow::Connection;
 use crate::files::sync::SyncError;
 
-/// How long a machine that ends at once may take to send what has changed.
+/// How long a machine that ends at once may take to send its changes.
 const SOON: Duration = Duration::from_secs(10);
 
-/// How long a list waits for what the machine has written.
+/// How long a list waits for the machine's changes.
 const BRIEFLY: Duration = Duration::from_secs(1);
 
 /// The timeout of one without a caller.
@@ -108,15 +108,15 @@ impl Service {
         }
     }
 
-    /// Brings what has changed in the machine to this side, before the machine ends. A machine that fails is given up; while
-    /// this side cannot store what it has, it is not.
+    /// Syncs the machine's changes to this side before the machine ends. A machine that fails is given up; one whose changes
+    /// this side cannot store is not.
     pub(super) async fn keep_files(&self, live: &Live, keep: Keep) -> Result<(), SessionError> {
         let time = match keep {
             Keep::All => LATE,
             Keep::IfPossible => SOON,
             Keep::Nothing => return Ok(()),
         };
-        // First: a machine that sleeps is not woken for nothing.
+        // First: a sleeping machine is not woken in vain.
         self.parts.contents.check().await?;
         let kept = async {
             if self.present(live).await?.is_some() {
@@ -152,7 +152,7 @@ async fn settle_briefly(live: &Live) {
         Err(_) => None,
     };
     if let Some(settler) = settler {
-        // If it fails, what is known is shown, and the state says so.
+        // If it fails, the list has the known files, and the state says so.
         let _ = tokio::time::timeout(BRIEFLY, settler.settle()).await;
     }
 }
