@@ -206,16 +206,17 @@ impl Disk {
     /// # Errors
     /// When the counters cannot be read.
     pub fn room(&self, owner: Owner) -> io::Result<Room> {
-        let groups = self.volume.as_ref().and_then(btrfs::Volume::groups);
-        let Some(groups) = groups else {
+        let Some(volume) = &self.volume else {
+            return Ok(Room::Some);
+        };
+        let Some(groups) = volume.groups() else {
             return Ok(Room::Some);
         };
         let room = groups.room(owner)?;
         if room == Room::Some {
             return Ok(room);
         }
-        // The kernel releases the space of a deleted subvolume at the end of a transaction.
-        self.sync()?;
+        volume.clean()?;
         let end = Instant::now() + GIVEN_BACK;
         loop {
             let room = groups.room(owner)?;
@@ -333,7 +334,7 @@ impl Disk {
     /// When a file remains.
     pub(crate) fn remove_at(&self, path: &Path) -> io::Result<()> {
         let gone = match &self.volume {
-            Some(_) => btrfs::remove(path),
+            Some(volume) => btrfs::remove(path).inspect(|()| volume.clean_if_tight()),
             None => fs::remove_dir_all(path),
         };
         match gone {

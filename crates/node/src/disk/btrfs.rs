@@ -15,6 +15,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 
@@ -94,6 +96,7 @@ pub struct SnapshotArgs {
     name: [u8; SNAPSHOT_NAME_BYTES],
 }
 
+nix::ioctl_none!(sync_and_clean, MAGIC, 8);
 nix::ioctl_write_ptr!(subvolume_create, MAGIC, 14, VolumeArgs);
 nix::ioctl_write_ptr!(snapshot_create, MAGIC, 23, SnapshotArgs);
 nix::ioctl_write_ptr!(subvolume_create_in, MAGIC, 24, SnapshotArgs);
@@ -112,6 +115,8 @@ pub(super) struct Volume {
     /// The teams' groups. `None` where the kernel has only full accounting, which is slow and does
     /// not add up shared data.
     groups: Option<Groups>,
+    /// Whether a thread frees the space of deleted subvolumes.
+    cleaning: Arc<AtomicBool>,
 }
 
 impl Volume {
@@ -142,7 +147,30 @@ impl Volume {
             root: root.to_owned(),
             counters,
             groups,
+            cleaning: Arc::default(),
         })
+    }
+
+    /// Writes everything to disk, and has the kernel free the space of deleted subvolumes now. By
+    /// itself it does that twice a minute; `syncfs` does not make it.
+    pub(super) fn clean(&self) -> io::Result<()> {
+        clean(&self.root)
+    }
+
+    /// Starts [`Volume::clean`] if much of the disk is in use: a program that writes to a full disk
+    /// does not wait, as a create does. Does nothing while an earlier call runs.
+    pub(super) fn clean_if_tight(&self) {
+        let is_tight = self.groups.as_ref().is_some_and(Groups::are_half_full);
+        if !is_tight || self.cleaning.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (root, cleaning) = (self.root.clone(), self.cleaning.clone());
+        std::thread::spawn(move || {
+            if let Err(error) = clean(&root) {
+                tracing::debug!(%error, "the space of deleted files is freed later");
+            }
+            cleaning.store(false, Ordering::Release);
+        });
     }
 
     /// The teams' groups, if the kernel supports them.
@@ -233,6 +261,13 @@ impl Volume {
         unsafe { ino_lookup(subvolume.as_raw_fd(), &raw mut args) }?;
         Ok(args.tree)
     }
+}
+
+fn clean(root: &Path) -> io::Result<()> {
+    let root = File::open(root)?;
+    // SAFETY: the descriptor is open, and the call takes nothing else.
+    unsafe { sync_and_clean(root.as_raw_fd()) }?;
+    Ok(())
 }
 
 /// A counter of a group, in bytes.

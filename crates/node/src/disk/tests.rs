@@ -123,6 +123,33 @@ fn a_team_without_room_can_delete_what_it_saved() {
 }
 
 #[test]
+fn a_full_disk_takes_back_what_was_deleted_a_moment_ago() {
+    if !is_root() {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let config = DiskConfig::Btrfs {
+        size: Some(Mib(768)),
+    };
+    let disk = Disk::open(data.path(), &config).unwrap();
+    let mine = owner(1, None);
+    if disk.used(mine.team).unwrap().is_none() {
+        eprintln!("skipped: this kernel has no simple quotas");
+        disk.close(false).unwrap();
+        return;
+    }
+    // The kernel by itself cleans up twice a minute.
+    for round in 0..3 {
+        assert_eq!(disk.room(mine).unwrap(), Room::Some, "round {round}");
+        let directory = disk.create("ia", Mib(1024), mine).unwrap();
+        let written = fill(&directory, 1024);
+        assert!((256..1024).contains(&written), "round {round}: {written}");
+        disk.remove("ia").unwrap();
+    }
+    disk.close(false).unwrap();
+}
+
+#[test]
 fn all_teams_together_leave_the_reserve_free() {
     if !is_root() {
         return;

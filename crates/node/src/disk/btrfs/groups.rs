@@ -154,6 +154,11 @@ impl Groups {
         })
     }
 
+    /// Whether all teams together have written half of what the disk holds.
+    pub(super) fn are_half_full(&self) -> bool {
+        self.read(ALL).is_ok_and(|all| all > self.all_bytes / 2)
+    }
+
     /// Adds a subvolume to a group, or removes it.
     pub(super) fn assign(&self, tree: u64, group: Group, is: bool) -> io::Result<()> {
         self.relate(tree, group, is)
