@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -47,6 +49,38 @@ def test_case(ended, case):
     result = ended.ended.get(case)
     assert result is not None, f"it did not run:\n{ended.said}"
     assert result["passed"] and not result["skipped"], result["error"] or ended.said
+
+
+@pytest.fixture(scope="module")
+def inspector(variables) -> Path:
+    """The inspector's command line. Its package reads its version from the directory around it, where the inspector
+    itself would be."""
+    around = PACKAGES / "inspector"
+    around.mkdir(exist_ok=True)
+    (around / "package.json").write_text('{"name": "inspector", "version": "0.0.0"}')
+    package = PACKAGES / "node_modules" / "@modelcontextprotocol" / "inspector-cli"
+    shutil.copytree(package, around / "cli", dirs_exist_ok=True)
+    return around / "cli" / "build" / "index.js"
+
+
+def inspect(inspector, variables, target: list[str], method: str, *arguments: str) -> dict:
+    """One request of the inspector's command line."""
+    command = [node(), str(inspector), *target, "--method", method, *arguments]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+def test_the_inspector_lists_and_calls_tools(shared, inspector, variables, transport):
+    over_http = [f"{shared.url}/mcp", "--transport", "http", "--header", f"Authorization: Bearer {shared.key}"]
+    target = over_http if transport == "http" else [str(program()), "mcp"]
+    names = [tool["name"] for tool in inspect(inspector, variables, target, "tools/list")["tools"]]
+    assert "run_command" in names and "start_mcp_server" in names
+    call = ["--tool-name", "run_command", "--tool-arg", "command=echo $((6 * 7))"]
+    assert inspect(inspector, variables, target, "tools/call", *call)["structuredContent"]["stdout"] == "42\n"
+    templates = inspect(inspector, variables, target, "resources/templates/list")["resourceTemplates"]
+    assert "sandbox://{id}/{+path}" in [template["uriTemplate"] for template in templates]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -17,6 +17,7 @@ mod audit;
 mod caller;
 mod config;
 mod error;
+mod inner;
 mod resources;
 mod server;
 mod service;

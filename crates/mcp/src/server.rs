@@ -35,6 +35,9 @@ parts of it. `snapshot` saves a sandbox, and `restore` starts another from it.";
 /// The key of a failure in a result's `_meta`, for programs.
 const ERROR: &str = "shoal.dev/error";
 
+/// A call of a tool of a server in a sandbox, in the audit log.
+const INNER_ACTION: &str = "mcp.tool";
+
 /// Shared by all sessions.
 pub(crate) struct Shared {
     pub(crate) ports: Ports,
@@ -81,6 +84,34 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Runs a call of a tool, while the session is not idle, and records it in the audit log.
+    async fn record(
+        &self,
+        call: &Call,
+        action: Option<&'static str>,
+        run: impl Future<Output = Result<CallToolResult, ToolError>>,
+    ) -> CallToolResult {
+        let busy = call.session.begin();
+        let audited = action.map(|action| Audited {
+            action,
+            begun: Instant::now(),
+        });
+        let outcome = run.await;
+        drop(busy);
+        if let Some(audited) = audited {
+            let result = outcome
+                .as_ref()
+                .map_or_else(|error| error.result, |_| AuditResult::Ok);
+            let shared = &self.shared;
+            let clock = shared.ports.clock.as_ref();
+            let targets = call.targets.lock().clone();
+            audited.record(&shared.config, clock, &call.caller, result, &targets);
+        }
+        outcome.unwrap_or_else(failure)
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(session) = self.session.get() {
@@ -93,6 +124,7 @@ impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
+            .enable_tool_list_changed()
             .enable_resources()
             .build();
         ServerConfig::new(capabilities)
@@ -127,7 +159,11 @@ impl ServerHandler for Server {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, McpError> {
         let tools = tools::all().iter().map(|spec| spec.tool.clone());
-        Ok(ListToolsResult::with_all_items(tools.collect()))
+        let mut tools: Vec<Tool> = tools.collect();
+        if let Some(session) = self.session.get() {
+            tools.extend(session.servers().tools().await);
+        }
+        Ok(ListToolsResult::with_all_items(tools))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -139,29 +175,22 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, McpError> {
-        let Some(spec) = tools::find(&request.name) else {
+        let arguments = request.arguments.unwrap_or_default();
+        if let Some(spec) = tools::find(&request.name) {
+            let call = Arc::new(self.call(&context)?);
+            let run = (spec.run)(call.clone(), arguments);
+            let run = async { run.await.map(Reply::into_result) };
+            return Ok(self.record(&call, spec.action, run).await.into());
+        }
+        let inner = self.session.get();
+        let inner = inner.and_then(|session| session.servers().find(&request.name));
+        let Some((server, tool)) = inner else {
             let message = format!("Unknown tool: {}", request.name);
             return Err(ErrorData::invalid_params(message, None));
         };
-        let call = Arc::new(self.call(&context)?);
-        let busy = call.session.begin();
-        let audited = spec.action.map(|action| Audited {
-            action,
-            begun: Instant::now(),
-        });
-        let arguments = request.arguments.unwrap_or_default();
-        let outcome = (spec.run)(call.clone(), arguments).await;
-        drop(busy);
-        if let Some(audited) = audited {
-            let result = outcome
-                .as_ref()
-                .map_or_else(|error| error.result, |_| AuditResult::Ok);
-            let shared = &self.shared;
-            let clock = shared.ports.clock.as_ref();
-            let targets = call.targets.lock().clone();
-            audited.record(&shared.config, clock, &call.caller, result, &targets);
-        }
-        Ok(result(outcome).into())
+        let call = self.call(&context)?;
+        let run = tools::call_inner(&call, &server, tool, arguments);
+        Ok(self.record(&call, Some(INNER_ACTION), run).await.into())
     }
 
     async fn list_resources(
@@ -196,23 +225,13 @@ impl ServerHandler for Server {
     }
 }
 
-/// The answer to a call of a tool. Its failures are for the model, so they are results.
-fn result(outcome: Result<Reply, ToolError>) -> CallToolResult {
-    match outcome {
-        Ok(reply) => {
-            let mut result = CallToolResult::success(reply.content);
-            result.structured_content = Some(reply.structured);
-            result.is_error = Some(reply.failed);
-            result
-        }
-        Err(error) => {
-            let mut result = CallToolResult::error(vec![ContentBlock::text(&error.message)]);
-            // Not as structured content: clients compare that with the tool's schema, in errors too.
-            let about = json!({"code": error.code, "message": error.message});
-            let mut meta = MetaObject::new();
-            meta.insert(ERROR.to_owned(), about);
-            result.meta = Some(meta);
-            result
-        }
-    }
+/// The answer to a call of a tool that failed. The model reads it, so it is a result.
+fn failure(error: ToolError) -> CallToolResult {
+    let mut result = CallToolResult::error(vec![ContentBlock::text(&error.message)]);
+    // Not as structured content: clients compare that with the tool's schema, in errors too.
+    let about = json!({"code": error.code, "message": error.message});
+    let mut meta = MetaObject::new();
+    meta.insert(ERROR.to_owned(), about);
+    result.meta = Some(meta);
+    result
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::error::ToolError;
+use crate::inner::InnerServers;
 use crate::sessions::Place;
 
 /// The label of sandboxes that a session has made.
@@ -43,6 +44,7 @@ pub(crate) struct Session {
     sandbox: Arc<Mutex<Option<SandboxId>>>,
     activity: watch::Sender<Activity>,
     ended: CancellationToken,
+    servers: InnerServers,
     _place: Place,
 }
 
@@ -76,6 +78,7 @@ impl Session {
             sandbox: Arc::default(),
             activity: watch::Sender::new(activity),
             ended: CancellationToken::new(),
+            servers: InnerServers::default(),
             _place: place,
         }
     }
@@ -88,6 +91,11 @@ impl Session {
     /// Cancelled when it ends.
     pub(crate) fn ended(&self) -> &CancellationToken {
         &self.ended
+    }
+
+    /// The MCP servers in sandboxes whose tools it offers.
+    pub(crate) fn servers(&self) -> &InnerServers {
+        &self.servers
     }
 
     /// Notes a request.

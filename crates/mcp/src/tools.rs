@@ -7,6 +7,7 @@ mod listing;
 mod port;
 mod sandboxes;
 mod search;
+mod servers;
 mod snapshots;
 
 use std::sync::{Arc, LazyLock};
@@ -15,7 +16,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rmcp::handler::server::tool::{schema_for_input, schema_for_output};
 use rmcp::model::{
-    ContentBlock, JsonObject, ProgressNotificationParam, ProgressToken, Tool, ToolAnnotations,
+    CallToolResult, ContentBlock, JsonObject, ProgressNotificationParam, ProgressToken, Tool,
+    ToolAnnotations,
 };
 use rmcp::service::{Peer, RoleServer};
 use schemars::JsonSchema;
@@ -29,9 +31,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::caller::Caller;
 use crate::error::ToolError;
+use crate::inner::InnerServer;
 use crate::session::{Held, Session};
 
 pub(crate) use self::files::whole;
+
+/// How long the session's sandbox lives at least when a tool of a server inside is called.
+const INNER_CALL: Duration = Duration::from_secs(command::SECONDS_MAX);
 
 /// One call of a tool, or a read of a resource.
 pub(crate) struct Call {
@@ -138,6 +144,35 @@ impl Reply {
     }
 }
 
+impl Reply {
+    /// The answer on the wire.
+    pub(crate) fn into_result(self) -> CallToolResult {
+        let mut result = CallToolResult::success(self.content);
+        result.structured_content = Some(self.structured);
+        result.is_error = Some(self.failed);
+        result
+    }
+}
+
+/// Calls a tool of a server in a sandbox.
+pub(crate) async fn call_inner(
+    call: &Call,
+    server: &InnerServer,
+    tool: String,
+    arguments: JsonObject,
+) -> Result<CallToolResult, ToolError> {
+    let id = server.sandbox.as_str();
+    if call.session.has().as_ref() == Some(&server.sandbox) {
+        call.sandbox(None, INNER_CALL).await?;
+    } else {
+        call.existing(Some(id)).await?;
+    }
+    tokio::select! {
+        result = server.call(tool, arguments) => result,
+        () = call.cancelled() => Err(ToolError::cancelled()),
+    }
+}
+
 type Run = Box<
     dyn Fn(Arc<Call>, JsonObject) -> BoxFuture<'static, Result<Reply, ToolError>> + Send + Sync,
 >;
@@ -152,7 +187,7 @@ pub(crate) struct Spec {
 
 /// The side effects of a tool.
 #[derive(Debug, Clone, Copy)]
-enum Effect {
+pub(crate) enum Effect {
     /// It only reads.
     Reads,
     /// It adds something.
@@ -166,7 +201,7 @@ enum Effect {
 }
 
 impl Effect {
-    fn hints(self) -> ToolAnnotations {
+    pub(crate) fn hints(self) -> ToolAnnotations {
         let (reads, destroys, idempotent, open) = match self {
             Self::Reads => (true, false, true, false),
             Self::Adds => (false, false, false, false),
@@ -223,6 +258,7 @@ pub(crate) fn all() -> &'static [Spec] {
         all.push(port::expose_port());
         all.extend(sandboxes::tools());
         all.extend(snapshots::tools());
+        all.extend(servers::tools());
         all
     });
     &ALL
@@ -259,6 +295,8 @@ mod tests {
                 "kill_sandbox",
                 "snapshot",
                 "restore",
+                "start_mcp_server",
+                "stop_mcp_server",
             ]
         );
         for spec in all() {

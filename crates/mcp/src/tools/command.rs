@@ -17,7 +17,7 @@ use crate::error::ToolError;
 use crate::text::{Bounded, beginning, without_nul};
 
 /// Runs a line in a login shell: bash if the sandbox has it.
-const LOGIN_SHELL: &str =
+pub(super) const LOGIN_SHELL: &str =
     r#"if command -v bash >/dev/null 2>&1; then exec bash -lc -- "$1"; fi; exec sh -lc -- "$1""#;
 
 /// The default timeout, in seconds.
@@ -92,21 +92,31 @@ pub(super) fn seconds(asked: Option<u64>, standard: u64) -> Result<u64, ToolErro
     }
 }
 
-async fn run(call: Arc<Call>, arguments: Arguments) -> Result<Reply, ToolError> {
-    let seconds = seconds(arguments.timeout, SECONDS)?;
-    without_nul("command", &arguments.command)?;
-    if arguments.command.trim().is_empty() {
+/// Checks a command line and its surroundings.
+pub(super) fn check_command(
+    command: &str,
+    cwd: Option<&str>,
+    env: &BTreeMap<String, String>,
+) -> Result<(), ToolError> {
+    without_nul("command", command)?;
+    if command.trim().is_empty() {
         return Err(ToolError::invalid("`command` is empty"));
     }
-    without_nul("cwd", arguments.cwd.as_deref().unwrap_or_default())?;
+    without_nul("cwd", cwd.unwrap_or_default())?;
     let bad = |(name, value): (&String, &String)| {
         name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
     };
-    if arguments.env.iter().any(bad) {
+    if env.iter().any(bad) {
         return Err(ToolError::invalid(
             "`env` has a name or value that no environment can have",
         ));
     }
+    Ok(())
+}
+
+async fn run(call: Arc<Call>, arguments: Arguments) -> Result<Reply, ToolError> {
+    let seconds = seconds(arguments.timeout, SECONDS)?;
+    check_command(&arguments.command, arguments.cwd.as_deref(), &arguments.env)?;
     let timeout = Duration::from_secs(seconds);
     let user = arguments.user.as_deref().filter(|user| !user.is_empty());
     let (held, client) = call
