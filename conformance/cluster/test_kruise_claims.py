@@ -101,6 +101,35 @@ def test_replicas_that_compete_claim_each_sandbox_once(replicas, key, cluster):
     wait_until(lambda: available(cluster, "busy") >= size, 90, "the pool is full again")
 
 
+def objects(replica: Replica, key: str, sandbox: str) -> dict[str, list[str]]:
+    """The objects behind a sandbox, by their part in it."""
+    status, answer = call(replica, key, "GET", f"/api/v1/sandbox/{sandbox}/objects")
+    assert status == 200, answer
+    found: dict[str, list[str]] = {}
+    for one in answer["data"]["objects"]:
+        found.setdefault(one["role"], []).append(f"{one['kind']} {one['name']}")
+    return found
+
+
+def test_the_objects_behind_a_sandbox_are_told(replicas, key, cluster):
+    cluster.apply(plain_set("backed", 1))
+    made = create(replicas[0], key, "backed")["sandboxID"]
+    resource = resources(cluster, "backed")[made]
+    name = resource["metadata"]["name"]
+    pod = cluster.get("pods", name)
+    assert objects(replicas[0], key, made) == {
+        "record": [f"Sandbox {name}"], "owner": ["SandboxSet backed"],
+        "runs": [f"Pod {name}"], "node": [f"Node {pod['spec']['nodeName']}"],
+    }
+    # Nodes are no business of a team.
+    status, minted = call(replicas[0], key, "POST", "/api/v1/keys", {"team": "default", "name": "plain"})
+    assert status in (200, 201), minted
+    plain = minted["data"]["secret"]
+    wait_until(lambda: call(replicas[0], plain, "GET", "/sandboxes")[0] == 200, 60, "the key is known")
+    assert "node" not in objects(replicas[0], plain, made) and "runs" in objects(replicas[0], plain, made)
+    assert call(replicas[0], key, "GET", "/api/v1/sandbox/none/objects")[0] == 404
+
+
 def test_a_replica_knows_what_another_has_just_made(replicas, key, cluster):
     cluster.apply(plain_set("shared", 1))
     first, second, third = replicas

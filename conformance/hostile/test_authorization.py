@@ -99,6 +99,7 @@ NATIVE = [
 ]
 #: Routes of a sandbox, which belongs to its team.
 NATIVE_BY_ID = [
+    ("GET", "/sandbox/{id}/objects", None),
     ("PATCH", "/sandbox/{id}/resources", {"cpu": 1}), ("POST", "/sandbox/{id}/rotate-token", None),
     ("GET", "/sandbox/{id}", None), ("DELETE", "/sandbox/{id}", None),
     ("POST", "/sandbox/pause/{id}", {}), ("POST", "/sandbox/resume/{id}", {}),

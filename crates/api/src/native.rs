@@ -17,6 +17,7 @@ mod files;
 mod images;
 mod keys;
 mod limits;
+mod objects;
 mod observe;
 #[cfg(test)]
 mod operations;
@@ -66,6 +67,7 @@ pub(crate) fn routes() -> Routes {
             "/sandbox/{id}",
             get(sandboxes::get).delete(sandboxes::remove),
         )
+        .route("/sandbox/{id}/objects", get(objects::list))
         .route("/sandbox/{id}/resources", patch(resize::resize))
         .route("/sandbox/{id}/rotate-token", post(tokens::rotate))
         .route("/sandbox/pause/{id}", post(sandboxes::pause))

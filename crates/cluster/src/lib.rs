@@ -34,6 +34,7 @@ mod internet;
 mod keys;
 mod lifecycle;
 mod nodes;
+mod objects;
 mod options;
 mod pause;
 mod pod;

@@ -12,14 +12,15 @@ use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::id::SandboxId;
 use shoal_core::network::{Egress, InvalidRule};
 use shoal_core::ports::NotServed;
+use shoal_core::ports::backing::BackingObject;
 use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
 use shoal_core::ports::list::{ListFilter, Page};
 use shoal_core::ports::sandboxes::{Connected, Resize, SandboxError, Sandboxes as SandboxesPort};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::Contents;
 use shoal_core::store::StoreError;
-use shoal_crds::kruise::Sandbox;
 use shoal_crds::kruise::names::label;
+use shoal_crds::kruise::{Checkpoint, Sandbox};
 
 use crate::claim::{Claims, pool_index};
 use crate::identity::{self, Key, key, sandbox_id};
@@ -30,7 +31,7 @@ use crate::quotas::Quotas;
 use crate::saves::Saves;
 use crate::templates::Templates;
 use crate::watched::Watched;
-use crate::{failure, record};
+use crate::{failure, objects, record};
 
 /// The sandboxes of all namespaces.
 pub(crate) struct Sandboxes {
@@ -321,5 +322,16 @@ impl SandboxesPort for Port {
             }
             .into())
         })
+    }
+
+    fn backing_objects(&self, permit: &SandboxPermit) -> Result<Vec<BackingObject>, SandboxError> {
+        let key = self.0.key_of(permit)?;
+        let sandbox = self.0.watched.get(&key);
+        let sandbox = sandbox.ok_or_else(|| SandboxError::NotFound(permit.sandbox().clone()))?;
+        let of_namespace = |checkpoint: &Checkpoint| {
+            checkpoint.metadata.namespace.as_deref() == Some(key.0.as_str())
+        };
+        let saved = self.0.saves.checkpoints.filter(of_namespace);
+        Ok(objects::behind(&sandbox, &saved))
     }
 }

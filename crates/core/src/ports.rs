@@ -5,6 +5,7 @@
 //! in the domain's own words: the text and the status of an answer belong to the API that gives it.
 
 pub mod access;
+pub mod backing;
 pub mod builds;
 pub mod catalogue;
 pub mod create;

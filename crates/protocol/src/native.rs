@@ -10,6 +10,7 @@ mod key;
 mod pool;
 mod sandbox;
 mod sandbox_limits;
+mod sandbox_objects;
 mod session;
 mod session_events;
 mod session_files;
@@ -35,6 +36,7 @@ pub use self::sandbox::{
     TIMEOUT_SECONDS,
 };
 pub use self::sandbox_limits::{ResizeSandbox, SandboxResources, SandboxTokens};
+pub use self::sandbox_objects::{SandboxObject, SandboxObjects};
 pub use self::session::{
     ChangeSession, NewSession, ResetSession, Session, SessionCommand, SessionMachine,
     SessionOutput, SessionReset, SessionWindow,

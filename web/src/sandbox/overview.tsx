@@ -1,4 +1,7 @@
+import { client, data, type Schemas } from "../api";
 import { at, bytes, cpus, quantity } from "../format";
+import { useLoaded } from "../parts/loaded";
+import { Table } from "../parts/table";
 import type { TabProps } from "./view";
 
 const ISOLATION: Record<string, string> = {
@@ -12,6 +15,15 @@ const ORIGIN: Record<string, string> = {
   cold: "cold: it was booted",
   pooled: "pooled: it was claimed from a pool",
   restored: "restored from a saved memory",
+};
+
+const ROLE: Record<string, string> = {
+  record: "the sandbox",
+  owner: "its owner",
+  runs: "runs it",
+  node: "where it runs",
+  started_from: "it was started from this",
+  saved_from: "saved from it",
 };
 
 export function Overview({ one, detail }: TabProps) {
@@ -70,8 +82,34 @@ export function Overview({ one, detail }: TabProps) {
         </ol>
         <h2>Variables</h2>
         <Variables all={one.envVars ?? {}} />
+        <Objects id={one.id} state={one.status} />
       </div>
     </div>
+  );
+}
+
+/** What a cluster has behind the sandbox; nothing on one machine. */
+function Objects({ id, state }: { id: string; state: string }) {
+  const read = () => data(client.GET("/api/v1/sandbox/{id}/objects", { params: { path: { id } } }));
+  const loaded = useLoaded(read, [id, state]);
+  const objects = loaded.value?.objects ?? [];
+  if (loaded.problem) return <p class="problem">{loaded.problem}</p>;
+  if (!objects.length) return null;
+  return (
+    <>
+      <h2>In the cluster</h2>
+      <Table
+        label="Objects in the cluster"
+        rows={objects}
+        id={(one: Schemas["SandboxObject"]) => `${one.kind}/${one.name}`}
+        columns={[
+          { title: "Kind", cell: (one) => <span title={one.apiVersion}>{one.kind}</span> },
+          { title: "Name", cell: (one) => <code>{one.namespace ? `${one.namespace}/${one.name}` : one.name}</code> },
+          { title: "Part", cell: (one) => ROLE[one.role] ?? one.role },
+          { title: "State", cell: (one) => one.state },
+        ]}
+      />
+    </>
   );
 }
 

@@ -66,6 +66,16 @@ fn of_sandboxes() -> Vec<Operation> {
             .fails(SANDBOX),
         native
             .op(
+                "GET",
+                "/sandbox/{id}/objects",
+                "listSandboxObjects",
+                "List the objects of a cluster behind a sandbox",
+            )
+            .about("Empty on one machine. The node is told to admin keys alone.")
+            .answers::<wire::SandboxObjects>(200)
+            .fails(SANDBOX),
+        native
+            .op(
                 "PATCH",
                 "/sandbox/{id}/resources",
                 "resizeSandbox",

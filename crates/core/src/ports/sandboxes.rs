@@ -9,6 +9,7 @@ use crate::driver::DriverError;
 use crate::id::SandboxId;
 use crate::limits::NotGranted;
 use crate::network::{Egress, InvalidRule};
+use crate::ports::backing::BackingObject;
 use crate::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
 use crate::ports::inside::InsideError;
 use crate::ports::list::{ListFilter, Page};
@@ -389,4 +390,12 @@ pub trait Sandboxes: Send + Sync {
         &'a self,
         permit: &'a SandboxPermit,
     ) -> BoxFuture<'a, Result<Arc<SandboxRecord>, SandboxError>>;
+
+    /// The objects of a cluster behind a sandbox. One machine has none.
+    ///
+    /// # Errors
+    /// See [`SandboxError`].
+    fn backing_objects(&self, _: &SandboxPermit) -> Result<Vec<BackingObject>, SandboxError> {
+        Ok(Vec::new())
+    }
 }
