@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rmcp::ServiceExt;
-use rmcp::model::{CallToolRequestParams, CallToolResult, JsonObject, Tool};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, JsonObject, PaginatedRequestParams, Tool,
+};
 use rmcp::service::{Peer, RoleClient, RoleServer, ServiceError};
 use shoal_core::id::SandboxId;
 use shoal_core::ports::inside::RunningCommand;
@@ -40,6 +42,12 @@ const NAME_MAX: usize = 64;
 
 /// The longest description of a tool, in bytes.
 const DESCRIPTION_MAX: usize = 4 << 10;
+
+/// The length of all definitions of a server's tools, in bytes. A model reads all of them.
+const DEFINITIONS_MAX: usize = 256 << 10;
+
+/// The most pages of a list of tools.
+const PAGES_MAX: usize = 8;
 
 /// Between the names of a server and its tool. No server has it in its name.
 const SEPARATOR: &str = "__";
@@ -99,7 +107,9 @@ impl InnerServers {
             ));
         }
         let mut servers = self.0.lock();
-        servers.retain(|other, server| other != name || server.link.end().is_none());
+        // One that has ended stays, to tell why, until its place is needed.
+        let is_full = servers.len() >= SERVERS_MAX;
+        servers.retain(|other, server| server.link.end().is_none() || (other != name && !is_full));
         if servers.contains_key(name) {
             return Err(ToolError::refused(
                 "exists",
@@ -145,7 +155,7 @@ impl InnerServers {
         let connect = async {
             let running = ().serve_with_ct(ours, stop.clone()).await;
             let running = running.map_err(|error| error.to_string())?;
-            let tools = running.peer().list_all_tools().await;
+            let tools = list(running.peer()).await;
             Ok((running, tools.map_err(|error| error.to_string())?))
         };
         let (running, tools) = match timeout(patience, connect).await {
@@ -221,7 +231,7 @@ impl InnerServer {
             return Arc::default();
         }
         if self.stale.swap(false, Ordering::AcqRel) {
-            match timeout(LIST, self.peer.list_all_tools()).await {
+            match timeout(LIST, list(&self.peer)).await {
                 Ok(Ok(tools)) => *self.tools.lock() = Arc::new(offered(name, tools)),
                 // The next list tries again.
                 _ => self.stale.store(true, Ordering::Release),
@@ -278,9 +288,25 @@ fn not_started(name: &str, error: &str, end: Option<&str>) -> ToolError {
     ToolError::refused("mcp_server", message)
 }
 
+/// The tools that a server lists, on a bounded number of pages.
+async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, ServiceError> {
+    let mut tools = Vec::new();
+    let mut page = None;
+    for _ in 0..PAGES_MAX {
+        let listed = peer.list_tools(page).await?;
+        tools.extend(listed.tools);
+        let Some(cursor) = listed.next_cursor else {
+            break;
+        };
+        page = Some(PaginatedRequestParams::default().with_cursor(Some(cursor)));
+    }
+    Ok(tools)
+}
+
 /// The tools of a server, as agents see them.
 fn offered(server: &str, tools: Vec<Tool>) -> Offered {
     let mut offered = Offered::default();
+    let mut room = DEFINITIONS_MAX;
     for tool in tools {
         let name = format!("{server}{SEPARATOR}{}", tool.name);
         let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -304,6 +330,15 @@ fn offered(server: &str, tools: Vec<Tool>) -> Offered {
             .title
             .map(|title| beginning(&title, NAME_MAX).to_owned());
         outer.output_schema = tool.output_schema;
+        let bytes = serde_json::to_vec(&outer).map_or(usize::MAX, |json| json.len());
+        match room.checked_sub(bytes) {
+            Some(left) => room = left,
+            None => {
+                let name = beginning(&tool.name, NAME_MAX).to_owned();
+                offered.left_out.push(name);
+                continue;
+            }
+        }
         offered.tools.push(outer);
     }
     offered.left_out.truncate(TOOLS_MAX);

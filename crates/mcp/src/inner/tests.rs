@@ -44,6 +44,23 @@ fn a_server_has_a_bounded_number_of_tools() {
 }
 
 #[test]
+fn definitions_have_a_bounded_length() {
+    let schema = |bytes: usize| {
+        let schema = json!({"type": "object", "description": "d".repeat(bytes)});
+        Arc::new(schema.as_object().cloned().unwrap())
+    };
+    let tools = [DEFINITIONS_MAX / 2, DEFINITIONS_MAX, DEFINITIONS_MAX / 4];
+    let named = tools.into_iter().enumerate();
+    let tools = named.map(|(n, bytes)| Tool::new(format!("t{n}"), "", schema(bytes)));
+    let offered = offered("big", tools.collect());
+    let names: Vec<&str> = offered.tools.iter().map(|tool| &*tool.name).collect();
+    assert_eq!(
+        (names.as_slice(), offered.left_out.as_slice()),
+        (&["big__t0", "big__t2"][..], &["t1".to_owned()][..])
+    );
+}
+
+#[test]
 fn names_of_servers_are_checked() {
     let servers = InnerServers::default();
     servers.check("file-system-2").unwrap();
