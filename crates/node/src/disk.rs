@@ -116,6 +116,12 @@ impl Disk {
         self.volume.is_some()
     }
 
+    /// Whether programs can write files past the system's cache. Plain directories may be on any file
+    /// system.
+    pub fn takes_direct_writes(&self) -> bool {
+        self.volume.is_some()
+    }
+
     /// Creates an empty directory that holds at most `limit`.
     ///
     /// # Errors

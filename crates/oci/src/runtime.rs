@@ -203,7 +203,8 @@ impl Runtime {
     }
 
     /// Writes the memory of a frozen sandbox into `target`, a new directory. `limit` is the sandbox's
-    /// memory limit. Also writes file caches of the runtime to the disk. Blocks.
+    /// memory limit. Also writes file caches of the runtime to the disk. With `direct`, pages go to the
+    /// disk past the system's cache, which its file system must support. Blocks.
     ///
     /// # Errors
     /// When the runtime fails or the disk is full; the sandbox is unchanged. [`io::ErrorKind::TimedOut`]
@@ -214,12 +215,14 @@ impl Runtime {
         bundle: &Path,
         target: &Path,
         limit: Mib,
+        direct: bool,
     ) -> io::Result<()> {
         let log = bundle.join(SAVE_LOG);
         let mut command = Command::new(&self.program);
         command
             .args(self.global_arguments(&log))
             .args(["checkpoint", "--compression=none", "--leave-running"])
+            .arg(format!("--direct={direct}"))
             .arg("--image-path")
             .arg(target)
             .arg(id);

@@ -301,8 +301,11 @@ impl Save {
         if self.contents.has_memory() {
             let memory = new.memory();
             fs::create_dir(&memory).map_err(failed("make a directory"))?;
+            let limit = self.manifest.resources.memory;
+            // Copying the pages into the cache takes longer than writing them, and the sandbox is frozen.
+            let direct = self.shared.disk.takes_direct_writes();
             self.runtime
-                .checkpoint(id, &self.directory, &memory, self.manifest.resources.memory)
+                .checkpoint(id, &self.directory, &memory, limit, direct)
                 .map_err(failed("save the memory"))?;
         }
         if !matches!(then, Then::End) {
