@@ -25,7 +25,8 @@ use lexopt::prelude::*;
 use crate::api::Api;
 use crate::machine::Machine;
 use crate::measure::{
-    build, commands, create, crowd, files, gateway, interpreter, kernels, pool, rest, sessions,
+    build, commands, create, crowd, files, gateway, interpreter, kernels, large, pool, rest,
+    sessions,
 };
 use crate::nginx::Nginx;
 use crate::report::Report;
@@ -44,7 +45,7 @@ struct Args {
 }
 
 const USAGE: &str = "shoal-bench [--program target/release/shoal] [--data target/bench] \
-[--page BENCHMARKS.md] [--port 3210] [create|commands|rest|build|interpreter|files|gateway|pool|sessions|crowd …]";
+[--page BENCHMARKS.md] [--port 3210] [create|commands|rest|memory|build|interpreter|files|gateway|pool|sessions|crowd …]";
 
 fn main() -> ExitCode {
     let outcome = read().and_then(|args| {
@@ -126,6 +127,10 @@ async fn measure(args: &Args, server: &mut Server, report: &mut Report) -> anyho
     if wants("rest") {
         report.note(rest::NOTE);
         rest::measure(server, &plain, 20, report).await?;
+    }
+    if wants("memory") {
+        report.note(large::NOTE);
+        large::measure(server, &plain, 5, report).await?;
     }
     if wants("build") {
         report.note(build::NOTE);

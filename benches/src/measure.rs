@@ -8,6 +8,7 @@ pub(crate) mod files;
 pub(crate) mod gateway;
 pub(crate) mod interpreter;
 pub(crate) mod kernels;
+pub(crate) mod large;
 pub(crate) mod pool;
 pub(crate) mod rest;
 pub(crate) mod sessions;
