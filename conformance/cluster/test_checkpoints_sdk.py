@@ -115,6 +115,8 @@ def test_a_snapshot_keeps_memory_and_clones_go_on_as_themselves(source, api, nod
     goes_on(source, before)
     assert clone.files.read("/root/kept") == "hello"
     assert clone.get_info().template_id == snapshot.snapshot_id
+    assert behind(clone, api)["started_from"] == [made["metadata"]["name"]]
+    assert behind(source, api)["saved_from"] == [made["metadata"]["name"]]
     # Each has an id, a host name, variables and a token of its own.
     said = clone.commands.run("echo $E2B_SANDBOX_ID $COLOUR $SIZE; hostname").stdout.split()
     assert said == [clone.sandbox_id, "blue", "small", resource(clone)]
@@ -134,6 +136,17 @@ def test_a_snapshot_keeps_memory_and_clones_go_on_as_themselves(source, api, nod
     key = snapshot.snapshot_id.split("-")[0]
     wait_until(lambda: key not in everything_in_the_store(node), 90, "its files are gone")
     wait_until(lambda: made["metadata"]["name"] not in json.dumps(real_cluster.get("sandboxtemplates.agents.kruise.io")), 90, "no template")
+
+
+def behind(sandbox: Sandbox, api: dict) -> dict[str, list[str]]:
+    """The names of the objects behind a sandbox, by their part in it."""
+    path = f"{api['api_url']}/api/v1/sandbox/{sandbox.sandbox_id}/objects"
+    asked = urllib.request.Request(path, headers={"X-API-Key": api["api_key"]})
+    found: dict[str, list[str]] = {}
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        for one in json.load(answer)["data"]["objects"]:
+            found.setdefault(one["role"], []).append(one["name"])
+    return found
 
 
 def files_with(sandbox: Sandbox, token: str, api: dict) -> str:
@@ -172,12 +185,13 @@ def test_the_headers_say_what_a_snapshot_keeps_and_for_how_long(source, api, rea
 
 def test_forks_go_on_with_the_memory_of_their_source(source, api, node, real_cluster):
     before = counted(source)
-    forks = source.fork(count=2, timeout=300)
+    forks = source.fork(count=20, timeout=600)
     assert all(isinstance(one, Sandbox) for one in forks), forks
+    assert len({fork.sandbox_id for fork in forks}) == 20
     for fork in forks:
         goes_on(fork, before)
-        assert fork.get_info().metadata["purpose"] == "test"
         assert fork.commands.run("echo $E2B_SANDBOX_ID").stdout.strip() == fork.sandbox_id
+    assert forks[0].get_info().metadata["purpose"] == "test"
     goes_on(source, before)
     # The copy is not listed as a snapshot, and is deleted when the forks run.
     assert source.list_snapshots().next_items() == []
