@@ -21,12 +21,12 @@ VERSION = "2025-11-25"
 
 
 @asynccontextmanager
-async def over_http(server: Installation, team: str = "default", headers=None, mode: str = "auto"):
+async def over_http(server: Installation, team: str = "default", headers=None, mode: str = "auto", heard=None):
     """A client with a session of its own."""
     headers = {"Authorization": f"Bearer {server.keys[team]}", **(headers or {})}
     async with httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(PATIENCE)) as http:
         transport = streamable_http_client(f"{server.url}/mcp", http_client=http)
-        async with Client(transport, mode=mode, read_timeout_seconds=PATIENCE) as client:
+        async with Client(transport, mode=mode, read_timeout_seconds=PATIENCE, message_handler=heard) as client:
             yield client
 
 
@@ -37,9 +37,9 @@ def bridge(server: Installation, *arguments: str) -> StdioServerParameters:
 
 
 @asynccontextmanager
-async def over_stdio(server: Installation, *arguments: str):
+async def over_stdio(server: Installation, *arguments: str, heard=None):
     """A client of `shoal mcp`."""
-    async with Client(bridge(server, *arguments), read_timeout_seconds=PATIENCE) as client:
+    async with Client(bridge(server, *arguments), read_timeout_seconds=PATIENCE, message_handler=heard) as client:
         yield client
 
 

@@ -74,13 +74,27 @@ async def test_the_tools_of_a_server_are_called_and_go_with_it(connect):
         assert (await refused(client, "stop_mcp_server", name="sh"))["code"] == "not_found"
 
 
-async def test_a_server_says_that_its_tools_have_changed(shared):
-    async with over_http(shared) as client:
-        await start(client, "sh")
-        await client.call_tool("sh__grow", {})
+@pytest.mark.parametrize("over", [over_http, over_stdio])
+async def test_agents_are_told_when_tools_come_change_and_go(shared, over):
+    told, hears = anyio.create_memory_object_stream(100)
+
+    async def heard(message):
+        await told.send(getattr(message, "method", None))
+
+    async def changed():
         with anyio.fail_after(60):
-            while await names(client) != ["sh__add", "sh__more"]:
-                await anyio.sleep(0.05)
+            while await hears.receive() != "notifications/tools/list_changed":
+                pass
+
+    async with over(shared, heard=heard) as client:
+        await start(client, "sh")
+        await changed()
+        await client.call_tool("sh__grow", {})
+        await changed()
+        assert await names(client) == ["sh__add", "sh__more"]
+        await refused(client, "sh__die")
+        await changed()
+        assert await names(client) == []
 
 
 async def test_a_server_that_ends_is_told_with_its_last_words(shared):

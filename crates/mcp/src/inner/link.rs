@@ -65,7 +65,10 @@ impl Link {
                 let Some(bytes) = chunk.get(..read).filter(|bytes| !bytes.is_empty()) else {
                     return "it was stopped".to_owned();
                 };
-                for line in lines.push(bytes).unwrap_or_default() {
+                let Ok(lines) = lines.push(bytes) else {
+                    return TooLong.to_string();
+                };
+                for line in lines {
                     self.filter.lock().sent(&line);
                 }
                 if let Err(error) = control.input(Bytes::copy_from_slice(bytes)).await {
