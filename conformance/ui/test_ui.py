@@ -48,6 +48,31 @@ def test_the_list_shows_what_others_create_and_end(signed, sandbox):
     expect(row).to_have_count(0, timeout=PATIENCE_MS)
 
 
+def test_objects_of_a_cluster_are_shown_where_there_are_any(signed, sandbox):
+    """One machine has none. What a cluster answers is answered here in its place."""
+    one, _ = sandbox()
+    page = signed()
+    visit(page, "sandboxes", one.sandbox_id, "overview")
+    expect(page.get_by_role("heading", name="Variables")).to_be_visible(timeout=PATIENCE_MS)
+    assert page.get_by_role("heading", name="In the cluster").count() == 0
+    own = {"apiVersion": "agents.kruise.io/v1alpha1", "namespace": "default"}
+    objects = [
+        own | {"role": "record", "kind": "Sandbox", "name": "code-x2", "state": "Running"},
+        own | {"role": "owner", "kind": "SandboxSet", "name": "code", "state": ""},
+        {"role": "node", "apiVersion": "v1", "kind": "Node", "name": "node-7", "state": ""},
+        own | {"role": "saved_from", "kind": "Checkpoint", "name": "warmed", "state": "Succeeded"},
+    ]
+    answer = {"code": "0", "message": "ok", "data": {"objects": objects}}
+    page.route("**/api/v1/sandbox/*/objects", lambda route: route.fulfill(json=answer))
+    page.reload()
+    table = page.get_by_role("region", name="Objects in the cluster")
+    expect(table.get_by_role("row")).to_have_count(5, timeout=PATIENCE_MS)
+    expect(table.get_by_role("row").nth(4)).to_contain_text("default/warmed")
+    expect(table.get_by_role("row").nth(4)).to_contain_text("saved from it")
+    expect(table.get_by_role("row").nth(3)).to_contain_text("where it runs")
+    assert findings(page) == []
+
+
 def test_a_terminal_echoes(signed, sandbox):
     one, _ = sandbox()
     page = signed()
