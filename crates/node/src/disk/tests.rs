@@ -14,6 +14,24 @@ fn is_root() -> bool {
     root
 }
 
+/// A disk of this many MiB whose kernel has quotas of teams.
+fn with_quotas_of_teams(mib: u32) -> Option<(tempfile::TempDir, Disk)> {
+    if !is_root() {
+        return None;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let config = DiskConfig::Btrfs {
+        size: Some(Mib(mib)),
+    };
+    let disk = Disk::open(data.path(), &config).unwrap();
+    if disk.used(owner(0, None).team).unwrap().is_none() {
+        eprintln!("skipped: this kernel has no simple quotas");
+        disk.close(false).unwrap();
+        return None;
+    }
+    Some((data, disk))
+}
+
 fn owner(team: u8, disk: Option<u32>) -> Owner {
     Owner {
         team: TeamId::from_entropy([team; 16]),
@@ -31,20 +49,10 @@ fn fill(directory: &Path, mib: usize) -> usize {
 
 #[test]
 fn a_full_team_quota_does_not_affect_other_teams() {
-    if !is_root() {
+    let Some((_data, disk)) = with_quotas_of_teams(768) else {
         return;
-    }
-    let data = tempfile::tempdir().unwrap();
-    let config = DiskConfig::Btrfs {
-        size: Some(Mib(768)),
     };
-    let disk = Disk::open(data.path(), &config).unwrap();
     let (mine, other) = (owner(1, Some(128)), owner(2, Some(512)));
-    if disk.used(mine.team).unwrap().is_none() {
-        eprintln!("skipped: this kernel has no simple quotas");
-        disk.close(false).unwrap();
-        return;
-    }
     let share = Mib(1024);
     let first = disk.create("ia", share, mine).unwrap();
     let second = disk.create("ib", share, mine).unwrap();
@@ -83,20 +91,10 @@ fn a_full_team_quota_does_not_affect_other_teams() {
 
 #[test]
 fn a_team_without_room_can_delete_what_it_saved() {
-    if !is_root() {
+    let Some((_data, disk)) = with_quotas_of_teams(512) else {
         return;
-    }
-    let data = tempfile::tempdir().unwrap();
-    let config = DiskConfig::Btrfs {
-        size: Some(Mib(512)),
     };
-    let disk = Disk::open(data.path(), &config).unwrap();
     let mine = owner(1, Some(64));
-    if disk.used(mine.team).unwrap().is_none() {
-        eprintln!("skipped: this kernel has no simple quotas");
-        disk.close(false).unwrap();
-        return;
-    }
     let first = disk.create("ia", Mib(1024), mine).unwrap();
     fs::write(first.join("own"), vec![1; 1 << 20]).unwrap();
     let saved = SavedDirectory::of_snapshot(&disk, SnapshotId::from_entropy([1; 16]));
@@ -124,20 +122,10 @@ fn a_team_without_room_can_delete_what_it_saved() {
 
 #[test]
 fn a_full_disk_takes_back_what_was_deleted_a_moment_ago() {
-    if !is_root() {
+    let Some((_data, disk)) = with_quotas_of_teams(768) else {
         return;
-    }
-    let data = tempfile::tempdir().unwrap();
-    let config = DiskConfig::Btrfs {
-        size: Some(Mib(768)),
     };
-    let disk = Disk::open(data.path(), &config).unwrap();
     let mine = owner(1, None);
-    if disk.used(mine.team).unwrap().is_none() {
-        eprintln!("skipped: this kernel has no simple quotas");
-        disk.close(false).unwrap();
-        return;
-    }
     // The kernel by itself cleans up twice a minute.
     for round in 0..3 {
         assert_eq!(disk.room(mine).unwrap(), Room::Some, "round {round}");
