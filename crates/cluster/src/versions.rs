@@ -21,7 +21,7 @@ pub(crate) fn name_of(checkpoint: &Checkpoint) -> Option<TemplateName> {
     name.parse().ok()
 }
 
-/// The tags that a version was given, whoever has them now. Unreadable ones are none.
+/// The tags that a version was given, including those that have moved to another version. Empty if unreadable.
 pub(crate) fn given(checkpoint: &Checkpoint) -> Tags {
     let tags = checkpoint.annotation(annotation::SNAPSHOT_TAGS);
     let tags = tags.and_then(|tags| serde_json::from_str(tags).ok());

@@ -140,7 +140,7 @@ impl Snapshots {
         self.all.write().retain(|known| known.id != id);
     }
 
-    /// The one that `reference` means to `principal`; an expired one is there no more.
+    /// The one that `reference` means to `principal`; an expired one does not exist.
     pub(crate) fn resolve(
         &self,
         principal: &Principal,

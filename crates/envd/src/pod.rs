@@ -20,7 +20,7 @@ use shoal_protocol::pass::{DIGEST_VARIABLE, PassDigest};
 /// The program itself.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// Copies this program to `target`, which is there completely or not at all.
+/// Copies this program to `target`, which exists completely or not at all.
 ///
 /// # Errors
 /// If the file cannot be written.

@@ -1,7 +1,7 @@
 //! Images on this node: pulled from registries, imported from archives, or built from a
 //! distribution.
 //!
-//! An [`ImageStore`] owns a directory. Each layer is there once, unpacked for overlayfs and named
+//! An [`ImageStore`] owns a directory. Each layer is stored once, unpacked for overlayfs and named
 //! by its digest, whatever its source and however many images use it. Named entries are complete.
 //! Incomplete ones are built in a separate directory, which is all that a crash leaves behind.
 //!

@@ -88,7 +88,7 @@ pub(crate) struct Start {
     pub(crate) process: RunningCommand,
     /// How long it may take to introduce itself and its tools.
     pub(crate) patience: Duration,
-    /// The agent, which is told when tools change.
+    /// The agent, which is notified when tools change.
     pub(crate) agent: Peer<RoleServer>,
     /// Cancelled with the session.
     pub(crate) ended: CancellationToken,

@@ -40,7 +40,7 @@ pub const LINE_MAX: usize = 16 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum WatchLine {
-    /// A file that returns is there.
+    /// An existing file.
     Present {
         /// Where.
         path: SessionPath,
@@ -49,7 +49,7 @@ pub enum WatchLine {
         /// The number of the event.
         at: u64,
     },
-    /// No file is there any more.
+    /// The file no longer exists.
     Absent {
         /// Where.
         path: SessionPath,
@@ -114,7 +114,7 @@ pub enum AppliedLine {
         /// The number of the change.
         at: u64,
     },
-    /// Another file is there; none when it is absent.
+    /// The file that exists instead; none when it is absent.
     Differs {
         /// Its contents.
         #[serde(default, skip_serializing_if = "Option::is_none")]

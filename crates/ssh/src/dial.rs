@@ -25,7 +25,7 @@ const WHOLE: Duration = Duration::from_secs(30);
 /// How many addresses of a name are tried.
 const ADDRESSES_MAX: usize = 4;
 
-/// A silent machine is asked whether it is there.
+/// The interval of keep-alive requests to a silent machine.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVES_MAX: usize = 3;
 

@@ -39,7 +39,7 @@ pub(crate) struct Sftp {
 /// Why an operation failed.
 #[derive(Debug)]
 pub(crate) enum SftpError {
-    /// Nothing is there.
+    /// It does not exist.
     Missing,
     /// The machine refuses it, and says why.
     Refused(String),
@@ -233,12 +233,12 @@ impl Sftp {
         self.open_file(path, OpenFlags::READ, None).await
     }
 
-    /// Opens a file that is there to write. Nothing of it changes.
+    /// Opens an existing file for writing, without changing it.
     pub(crate) async fn open_to_write(&self, path: &str) -> Result<Open, SftpError> {
         self.open_file(path, OpenFlags::WRITE, None).await
     }
 
-    /// Makes a file. Fails if something is there, be it a link.
+    /// Creates a file. Fails if the path exists, even as a link.
     pub(crate) async fn create(&self, path: &str, mode: u32) -> Result<Open, SftpError> {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUDE;
         self.open_file(path, flags, Some(mode)).await

@@ -18,7 +18,7 @@ use crate::query::Query;
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct FollowQuery {
-    /// Whether those of all teams are told, to an admin key.
+    /// Whether to include all teams' events, for an admin key.
     #[serde(default)]
     all: bool,
 }

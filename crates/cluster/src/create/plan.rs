@@ -200,8 +200,8 @@ impl Sandboxes {
         }
     }
 
-    /// Looks for a SandboxSet that the watch has not shown yet: `kubectl apply` may have ended a moment ago. Whether it
-    /// is there.
+    /// Looks for a SandboxSet that the watch has not shown yet: `kubectl apply` may have ended a moment ago. Returns
+    /// whether it exists.
     async fn look_up_set(&self, principal: &Principal, template: &str) -> Result<bool, StoreError> {
         let namespace = principal.slug.as_str();
         let Some(name) = templates::set_name(namespace, template) else {
@@ -219,7 +219,7 @@ impl Sandboxes {
         Ok(is_there)
     }
 
-    /// Looks for a snapshot that another replica may have taken a moment ago. Whether it is there.
+    /// Looks for a snapshot that another replica may have taken a moment ago. Returns whether it exists.
     pub(super) async fn look_up_snapshot(
         &self,
         principal: &Principal,

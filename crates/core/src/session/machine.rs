@@ -31,7 +31,7 @@ pub struct MachineParameters {
     pub docker_image: Option<String>,
     /// An external machine: `username@host:port`.
     pub ssh_connection: Option<String>,
-    /// Whether the private key of the external machine is there. The key itself is a secret, and not part of the type.
+    /// Whether the private key of the external machine is known. The key itself is a secret, and not part of the type.
     pub ssh_private_key: bool,
 }
 

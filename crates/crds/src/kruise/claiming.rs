@@ -27,7 +27,7 @@ pub struct InitRequest {
     /// The token that the daemon requires.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub access_token: String,
-    /// The token of the daemon in the memory that the sandbox starts from, which requires it once more.
+    /// The token that the daemon requires after the restore: it is in the memory that the sandbox starts from.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub former_token: String,
 }

@@ -9,7 +9,7 @@ use super::Access;
 use crate::config::AllowedRuntimes;
 
 impl Access {
-    /// Whether `principal` may have another sandbox like one that is there.
+    /// Whether `principal` may have another sandbox like an existing one.
     pub(crate) fn may_run_again(
         &self,
         principal: &Principal,

@@ -368,7 +368,7 @@ mod tests {
         let kept = |of, number| store.query(of, &id(number), &all).unwrap().len();
         assert_eq!((kept(team(1), 0), kept(team(1), 39)), (0, 100));
         assert_eq!(kept(team(2), 1000), 1);
-        // A server that starts again counts what is there.
+        // After a restart, the server counts the existing lines.
         let again = LogStore::open(directory.path().to_owned(), MOST).unwrap();
         for number in 40..50 {
             again.write(team(1), &id(number), &much).unwrap();

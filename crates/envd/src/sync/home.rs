@@ -36,7 +36,7 @@ const FILE: OFlags = OFlags::NOFOLLOW
 /// Why a path does not lead to what was asked for.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PathError {
-    /// Nothing is there.
+    /// It does not exist.
     #[error("nothing is at {0}")]
     Missing(String),
     /// Something is in the way, or at the end.
@@ -284,7 +284,7 @@ pub(super) fn open(
 /// Makes a regular file, for writing.
 ///
 /// # Errors
-/// When something is there.
+/// When the path exists.
 pub(super) fn create(directory: impl AsFd, path: &SessionPath, mode: u32) -> Result<File, Errno> {
     let flags = FILE | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let mode = Mode::from_raw_mode(mode);

@@ -77,7 +77,7 @@ impl Watcher {
                 // It is gone, which its directory's events report.
                 Err(_) => continue,
             };
-            // The watch is there before anything is read, so that nothing is missed.
+            // Watch before reading, so that no change is missed.
             let full = self.path.join(&directory);
             self.notifier.add(&directory, open.as_fd(), &full, scan)?;
             self.read_rules(&open, &directory)?;

@@ -316,7 +316,7 @@ where
     address
 }
 
-/// A closed port. Nobody else gets its number while the socket is there, which does not listen.
+/// A closed port. The bound socket, which does not listen, reserves its number.
 fn closed_port(address: Ipv4Addr) -> (TcpSocket, u16) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((address, 0).into()).unwrap();

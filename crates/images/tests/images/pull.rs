@@ -325,7 +325,7 @@ async fn a_missing_image_is_not_found() {
     assert!(matches!(error, ImageError::Refused { .. }), "{error}");
 }
 
-/// A closed port. Nobody else gets its number while the socket is there, which does not listen.
+/// A closed port. The bound socket, which does not listen, reserves its number.
 fn closed() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();

@@ -92,9 +92,9 @@ impl<'a> Wanted<'a> {
 pub(super) enum PodState {
     /// There is none.
     Absent,
-    /// It is there.
+    /// It exists.
     Owned(Arc<Pod>),
-    /// A pod of that name is there, and is not the sandbox's.
+    /// A pod of that name exists, and is not the sandbox's.
     NotOwned,
     /// There are several.
     Several(usize),

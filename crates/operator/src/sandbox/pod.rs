@@ -27,7 +27,7 @@ pub(super) enum Plan {
     Absent,
     /// Create it.
     Create(Value),
-    /// It is there. Patch its metadata if they differ.
+    /// It exists. Patch its metadata if they differ.
     Keep(Arc<Pod>, Option<Value>),
     /// Delete it.
     Delete(Arc<Pod>),

@@ -15,7 +15,7 @@ use crate::saves::{self, Saves, Source};
 use crate::slim::Pod;
 use crate::write;
 
-/// How the pod of a sandbox goes on.
+/// The next step of a sandbox's pod.
 pub(super) enum Memory {
     /// As any pod. A new one starts from here.
     Plain(Option<Origin>),

@@ -17,7 +17,7 @@ pub(super) enum Plan {
     Absent,
     /// Create it.
     Create(Value),
-    /// It is there. Patch it if it differs.
+    /// It exists. Patch it if it differs.
     Keep(Arc<Service>, Option<Value>),
     /// Delete it.
     Delete(Arc<Service>),

@@ -178,7 +178,7 @@ impl Side {
             return Ok(());
         };
         if super::contents::digest(&contents) != found.digest {
-            // The next attempt reports what is there.
+            // The next attempt reports the state of the machine.
             return Ok(());
         }
         if self

@@ -134,7 +134,7 @@ impl Sync {
                 HomeEvent::Absent { path } => {
                     told.insert(path, Told::Absent);
                 }
-                // The session keeps what it has. A change of it finds out what is there.
+                // The session keeps its file. The next change of it reports the state of the machine.
                 HomeEvent::Withheld { path } => {
                     told.remove(&path);
                 }

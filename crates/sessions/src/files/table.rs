@@ -135,7 +135,7 @@ impl Table {
         let waits = self.machine.as_ref().is_some_and(|machine| {
             let behind = row.is_some_and(|row| row.is_behind(machine));
             let is_file = row.is_some_and(|row| row.file.is_some());
-            // An ignored file is not brought to the machine. One that is there goes when the session removes it.
+            // An ignored file is not copied to the machine. An existing one goes when the session removes it.
             behind && !(is_file && self.ignoring.ignores(&path))
         });
         if waits {

@@ -245,7 +245,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Tells of a file that is there.
+    /// Reports an existing file.
     fn tell(&self, path: SessionPath, known: Known) {
         let mut table = self.home.table.lock();
         if table.has_changed_since(&path, self.begun) {

@@ -19,9 +19,9 @@ const GITIGNORE: &str = ".gitignore";
 /// Why a path does not lead to a file.
 #[derive(Debug)]
 pub(super) enum PathError {
-    /// Nothing is there.
+    /// It does not exist.
     Missing(String),
-    /// Something else is there, or in the way.
+    /// It is of another kind, or a parent is not a directory.
     InTheWay(String),
     /// A request failed.
     Sftp(String, SftpError),
@@ -120,7 +120,7 @@ impl<'a> Walk<'a> {
     /// The entry at a path.
     ///
     /// # Errors
-    /// When nothing is there, or something is in the way.
+    /// When it does not exist, or a parent is not a directory.
     pub(super) async fn look(&self, path: &SessionPath) -> Result<Entry, PathError> {
         self.parents(path, false).await?;
         let found = self.sftp.look(&self.absolute(path.as_str())).await;
@@ -130,7 +130,7 @@ impl<'a> Walk<'a> {
     /// Opens a regular file.
     ///
     /// # Errors
-    /// When nothing or something else is there.
+    /// When it does not exist, or is of another kind.
     pub(super) async fn open_to_read(
         &self,
         path: &SessionPath,
@@ -155,7 +155,7 @@ impl<'a> Walk<'a> {
     /// The contents of a file; none when it changes meanwhile.
     ///
     /// # Errors
-    /// When nothing or something else is there, or it has more than `most` bytes.
+    /// When it does not exist, is of another kind, or has more than `most` bytes.
     pub(super) async fn contents(
         &self,
         path: &SessionPath,

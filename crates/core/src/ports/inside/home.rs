@@ -68,7 +68,7 @@ pub struct HomeFile {
 pub enum Applied {
     /// It was made, or the path was already as it asks.
     Done,
-    /// Another file is there, and has stayed; none when no file is there.
+    /// Another file exists, and was kept; none when no file exists.
     Differs(Option<FileState>),
     /// It cannot be made, for this reason: a directory or a link is in the way, or the disk is full.
     Failed(String),

@@ -71,7 +71,7 @@ pub struct SyncView {
 /// Why an operation on a session's files was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// No such file is there.
+    /// No such file exists.
     #[error("the session has no file {0}")]
     NotFound(SessionPath),
     /// The text is no path.

@@ -88,7 +88,7 @@ fn of(path: &std::path::Path) -> (u32, u32) {
     (about.uid(), about.mode() & 0o777)
 }
 
-/// Copies a tree with a file in it to a place in a directory that is there.
+/// Copies a tree with a file in it into an existing directory.
 fn copied_to(target: &str, mode: &str) -> Option<tempfile::TempDir> {
     let root = tempfile::tempdir().unwrap();
     let (tree, archive) = (

@@ -241,7 +241,7 @@ impl Sandbox {
         }
     }
 
-    /// Parks a ready member. Its programs are saved as they are: nobody waits for them. False if it has
+    /// Parks a ready member. Its programs are saved as they are: no client waits for them. False if it has
     /// connections to the outside, which a park would break; it stays in memory then.
     pub(super) async fn park_member(&mut self) -> Result<bool, SandboxError> {
         let gone = || SandboxError::NotFound(self.record.id.clone());

@@ -23,7 +23,7 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Makes one; whatever lies beside `target` stays as it is.
+    /// Creates one. Other files next to `target` stay as they are.
     ///
     /// # Errors
     /// When no file can be made there.

@@ -104,7 +104,7 @@ impl SandboxController {
         }
     }
 
-    /// Tells a sandbox that nobody has claimed the token that its daemon will require: a claim needs it.
+    /// Records in an unclaimed sandbox the token that its daemon will require: a claim needs it.
     async fn tell_token(&self, sandbox: &Sandbox, token: &str) -> Result<(), Failure> {
         let known = sandbox.annotation(annotation::FORMER_TOKEN) == Some(token);
         if known || InitRequest::of(sandbox).is_some() {

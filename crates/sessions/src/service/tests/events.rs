@@ -202,7 +202,7 @@ async fn changed_files_are_told_by_path_and_the_sync_by_its_state() {
         };
         assert_eq!(removed.len(), expected);
     }
-    // A machine gets what is there.
+    // A machine gets the existing files.
     fixture.run(&session, "true").await;
     let mut stands = Vec::new();
     while stands.last() != Some(&(SyncState::Synced, 0, true)) {
