@@ -9,8 +9,8 @@ use shoal_crds::kruise::{Checkpoint, Sandbox, SandboxPhase, SandboxState};
 
 use crate::identity::key;
 
-/// What is known of the objects behind a sandbox, without asking the API server. `saved` are the
-/// checkpoints of its namespace.
+/// The objects behind a sandbox, as far as the watches know them. `saved` are the checkpoints of its
+/// namespace.
 pub(crate) fn behind(sandbox: &Sandbox, saved: &[Arc<Checkpoint>]) -> Vec<BackingObject> {
     let (namespace, name) = key(&sandbox.metadata);
     let (state, _) = SandboxState::of(sandbox, Time::now());
@@ -105,7 +105,7 @@ fn pod(sandbox: &Sandbox, namespace: &str) -> Vec<BackingObject> {
     [pod].into_iter().chain(node).collect()
 }
 
-/// What it was started from, and what was saved of it.
+/// The checkpoint that it was started from, and those saved from it.
 fn checkpoints(
     sandbox: &Sandbox,
     namespace: &str,

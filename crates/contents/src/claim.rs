@@ -1,4 +1,4 @@
-//! Who owns a bucket: an object names the installation. The first to write it is the owner.
+//! The owner of a bucket: an object names the installation. The first to write it is the owner.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

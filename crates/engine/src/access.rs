@@ -1,4 +1,4 @@
-//! Who may do what: keys, teams with their limits, tokens of sandboxes, and allowed runtimes.
+//! Access: keys, teams with their limits, tokens of sandboxes, and allowed runtimes.
 
 mod key_cache;
 mod keys;

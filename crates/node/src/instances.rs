@@ -15,7 +15,7 @@ use crate::manifest::Manifest;
 use crate::network::{self, Remains};
 use crate::rootfs;
 
-/// Who uses an installation's resources.
+/// The user of an installation's resources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
@@ -36,7 +36,7 @@ pub struct Instance {
     pub name: String,
     /// Its data directory, which may no longer exist.
     pub data: Option<PathBuf>,
-    /// Who uses these resources.
+    /// The user of these resources.
     pub owner: Owner,
     /// The resources, one line each.
     pub things: Vec<String>,
@@ -203,7 +203,7 @@ fn clear_of(instance: &Instance, machine: &Path) -> io::Result<()> {
     remove(&run)
 }
 
-/// Who uses a data directory without a running server.
+/// The user of a data directory without a running server.
 fn waiting(data: &Path) -> io::Result<Owner> {
     let waiting = match fs::read_dir(home::sandboxes(data)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,

@@ -1,4 +1,4 @@
-//! Who may give a daemon in a pod its first settings.
+//! Passes: the right to give a daemon in a pod its first settings.
 //!
 //! A daemon on one machine has its token before it listens. One in a pod has none, and the first client of its port could
 //! set a token of its own. So the program that makes pods and

@@ -1,4 +1,4 @@
-//! Who may use which sandbox.
+//! Authentication of callers, and their right to a sandbox.
 
 mod review;
 mod token_file;

@@ -10,7 +10,7 @@ use super::answer::Answer;
 use crate::backend::Backend;
 use crate::error::ApiError;
 
-/// Answers with what a cluster has behind a sandbox. Nodes are for admins.
+/// Answers with the objects of a cluster behind a sandbox. Nodes are for admins.
 pub(super) async fn list(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

@@ -35,7 +35,7 @@ pub(crate) enum Dialect {
     Server,
 }
 
-/// Who may call.
+/// The callers that are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Any API key.

@@ -1,4 +1,4 @@
-//! Who decides whether a sandbox is parked: the operator's settings, and the sandbox's label.
+//! The settings that decide whether a sandbox is parked: the operator's, and the sandbox's label.
 
 use std::str::FromStr;
 use std::time::Duration;

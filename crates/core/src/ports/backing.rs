@@ -1,4 +1,4 @@
-//! What a cluster has behind a sandbox.
+//! The objects of a cluster behind a sandbox.
 
 /// An object of a cluster behind a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -251,7 +251,7 @@ impl From<NotGranted> for SandboxError {
 
 /// The sandboxes of all teams.
 ///
-/// Who may do what is decided here: [`Sandboxes::authorize`] and [`Sandboxes::find`] grant a permit, and
+/// Authorization happens here: [`Sandboxes::authorize`] and [`Sandboxes::find`] grant a permit, and
 /// every operation on a sandbox takes one.
 pub trait Sandboxes: Send + Sync {
     /// Creates a sandbox and waits until it answers. Continues when the caller stops waiting.

@@ -36,7 +36,7 @@ pub(super) struct Kept {
     pod: Option<Arc<Pod>>,
     /// Why no pod comes, if that is known.
     why: String,
-    /// Who has the name, if another object does.
+    /// The other object with the name, if there is one.
     foreign: Option<String>,
 }
 
