@@ -109,6 +109,16 @@ async def test_a_server_that_ends_is_told_with_its_last_words(shared):
         assert (await start(client, "sh"))["tools"] == ["sh__add"]
 
 
+async def test_a_pause_ends_a_server(shared):
+    async with over_http(shared) as client:
+        await start(client, "sh")
+        await done(client, "pause_sandbox")
+        await done(client, "resume_sandbox")
+        assert (await refused(client, "sh__add"))["code"] == "mcp_server_ended"
+        assert await names(client) == []
+        assert (await start(client, "sh"))["tools"] == ["sh__add"]
+
+
 async def test_a_cancelled_call_is_cancelled_inside(shared):
     async with over_http(shared) as client:
         await start(client, "sh")
@@ -128,6 +138,7 @@ async def test_a_cancelled_call_is_cancelled_inside(shared):
     [
         ("echo no such module >&2; exit 3", "exit code 3\n[stderr]\nno such module"),
         ("sleep 600", "did not answer within 2 s"),
+        ("echo loading >&2; sleep 600", "did not answer within 2 s\n[stderr]\nloading"),
         ("yes", "did not answer within 2 s"),
         ("head -c 9000000 /dev/zero; sleep 600", "a message of more than 4 MiB"),
         ("no-such-program-here", "exit code 127"),

@@ -1,14 +1,13 @@
 //! Pause and resume of a sandbox with much memory, under gVisor.
 
-use std::time::Instant;
-
 use anyhow::Context;
 use http::Method;
 use serde_json::json;
 use shoal_protocol::client::Command;
 
-use crate::api::{Api, Sandbox, millis, run};
+use crate::api::{Api, Sandbox, run};
 use crate::bare::Bare;
+use crate::measure::rest::{of, resume};
 use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
@@ -62,7 +61,7 @@ pub(crate) async fn measure(
     ] = <[Samples; 5]>::default();
     for _ in 0..rounds {
         for wait in [false, true] {
-            let path = format!("/sandboxes/{}/pause", sandbox.id);
+            let path = of(&sandbox, "pause");
             paused.push(api.call(Method::POST, &path, json!({})).await?.1);
             let resumed = if wait {
                 tokio::time::sleep(ENDED).await;
@@ -115,13 +114,4 @@ async fn create(api: &Api) -> anyhow::Result<Sandbox> {
         .call(Method::POST, &path, json!({"timeout": 1800}))
         .await?;
     api.sandbox(&answer, took)
-}
-
-async fn resume(api: &Api, sandbox: &Sandbox) -> anyhow::Result<f64> {
-    let begun = Instant::now();
-    let path = format!("/sandboxes/{}/connect", sandbox.id);
-    api.call(Method::POST, &path, json!({"timeout": 1800}))
-        .await?;
-    run(&sandbox.envd()?, "true").await?;
-    Ok(millis(begun.elapsed()))
 }

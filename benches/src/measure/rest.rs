@@ -126,11 +126,13 @@ fn report_pause(
     report.add(Row::new(what, Unit::Millis, paused).beside("the same and `sync -f`", on_disk));
 }
 
-fn of(sandbox: &Sandbox, what: &str) -> String {
+/// The path of an action on a sandbox.
+pub(super) fn of(sandbox: &Sandbox, what: &str) -> String {
     format!("/sandboxes/{}/{what}", sandbox.id)
 }
 
-async fn resume(api: &Api, sandbox: &Sandbox) -> anyhow::Result<f64> {
+/// Resumes a sandbox; returns the milliseconds until a command has run.
+pub(super) async fn resume(api: &Api, sandbox: &Sandbox) -> anyhow::Result<f64> {
     let begun = Instant::now();
     let body = json!({"timeout": 1800});
     api.call(Method::POST, &of(sandbox, "connect"), body)

@@ -109,7 +109,7 @@ impl InnerServers {
         let mut servers = self.0.lock();
         // One that has ended stays, to tell why, until its place is needed.
         let is_full = servers.len() >= SERVERS_MAX;
-        servers.retain(|other, server| server.link.end().is_none() || (other != name && !is_full));
+        servers.retain(|other, server| !server.link.has_ended() || (other != name && !is_full));
         if servers.contains_key(name) {
             return Err(ToolError::refused(
                 "exists",
@@ -167,7 +167,11 @@ impl InnerServers {
                 stop.cancel();
                 // Until its last words are known.
                 let _ = carrying.await;
-                return Err(not_started(&name, &error, link.end().as_deref()));
+                let reason = link.reason(&error);
+                return Err(ToolError::refused(
+                    "mcp_server",
+                    format_args!("`{name}` did not start as an MCP server: {reason}"),
+                ));
             }
         };
         let server = Arc::new(InnerServer {
@@ -227,7 +231,7 @@ impl InnerServers {
 impl InnerServer {
     /// Its tools. Those that have changed are listed again.
     pub(crate) async fn offered(&self, name: &str) -> Arc<Offered> {
-        if self.link.end().is_some() {
+        if self.link.has_ended() {
             return Arc::default();
         }
         if self.stale.swap(false, Ordering::AcqRel) {
@@ -251,16 +255,19 @@ impl InnerServer {
     ) -> Result<CallToolResult, ToolError> {
         let params = CallToolRequestParams::new(tool).with_arguments(arguments);
         let called = self.peer.call_tool(params).await;
-        called.map_err(|error| match (error, self.link.end()) {
-            (_, Some(end)) => ToolError::refused(
+        called.map_err(|error| match error {
+            _ if self.link.has_ended() => ToolError::refused(
                 "mcp_server_ended",
-                format_args!("the server has ended: {end}\nstart it again with `start_mcp_server`"),
+                format_args!(
+                    "the server has ended: {}\nstart it again with `start_mcp_server`",
+                    self.link.reason("it was stopped")
+                ),
             ),
-            (ServiceError::McpError(error), None) => ToolError::refused(
+            ServiceError::McpError(error) => ToolError::refused(
                 "mcp_server",
                 format_args!("the server refused: {}", error.message),
             ),
-            (error, None) => ToolError::refused("mcp_server", error),
+            error => ToolError::refused("mcp_server", error),
         })
     }
 }
@@ -277,15 +284,6 @@ fn on_change(stale: Arc<AtomicBool>, agent: Peer<RoleServer>) -> impl Fn() + Sen
             let _ = agent.notify_tool_list_changed().await;
         });
     }
-}
-
-fn not_started(name: &str, error: &str, end: Option<&str>) -> ToolError {
-    let end = end.filter(|end| *end != "it was stopped");
-    let message = match end {
-        Some(end) => format!("`{name}` did not start as an MCP server: {end}"),
-        None => format!("`{name}` did not start as an MCP server: {error}"),
-    };
-    ToolError::refused("mcp_server", message)
 }
 
 /// The tools that a server lists, on a bounded number of pages.

@@ -82,9 +82,7 @@ impl Server {
             targets: parking_lot::Mutex::default(),
         })
     }
-}
 
-impl Server {
     /// Runs a call of a tool, while the session is not idle, and records it in the audit log.
     async fn record(
         &self,

@@ -142,9 +142,7 @@ impl Reply {
             failed: false,
         }
     }
-}
 
-impl Reply {
     /// The answer on the wire.
     pub(crate) fn into_result(self) -> CallToolResult {
         let mut result = CallToolResult::success(self.content);

@@ -19,11 +19,19 @@ const CHUNK: usize = 16 << 10;
 /// How much of each end of the standard error is kept.
 const STDERR: usize = 1 << 10;
 
+/// The end of a connection.
+enum End {
+    /// This side has ended it.
+    Stopped,
+    /// The program or its connection has, for this reason.
+    Itself(String),
+}
+
 /// The program's side of a connection.
 pub(super) struct Link {
     filter: Mutex<Filter>,
     stderr: Mutex<Bounded>,
-    end: Mutex<Option<String>>,
+    end: Mutex<Option<End>>,
     /// Runs when the program says that its tools have changed.
     changed: Box<dyn Fn() + Send + Sync>,
 }
@@ -38,14 +46,22 @@ impl Link {
         })
     }
 
-    /// Why the program has ended, with its last words on standard error. None while it runs.
-    pub(super) fn end(&self) -> Option<String> {
-        let end = self.end.lock().clone()?;
-        let stderr = self.stderr.lock().text();
-        Some(match stderr.trim() {
-            "" => end,
-            words => format!("{end}\n[stderr]\n{words}"),
-        })
+    /// Whether the program has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.lock().is_some()
+    }
+
+    /// Why the program has ended, with its last words on standard error. `otherwise` is the reason if
+    /// this side ended it, or it still runs.
+    pub(super) fn reason(&self, otherwise: &str) -> String {
+        let reason = match &*self.end.lock() {
+            Some(End::Itself(reason)) => reason.clone(),
+            Some(End::Stopped) | None => otherwise.to_owned(),
+        };
+        match self.stderr.lock().text().trim() {
+            "" => reason,
+            words => format!("{reason}\n[stderr]\n{words}"),
+        }
     }
 
     /// Carries messages until either side ends, or `stop` is cancelled. The program is killed then.
@@ -63,16 +79,16 @@ impl Link {
             loop {
                 let read = from_client.read(&mut chunk).await.unwrap_or(0);
                 let Some(bytes) = chunk.get(..read).filter(|bytes| !bytes.is_empty()) else {
-                    return "it was stopped".to_owned();
+                    return End::Stopped;
                 };
                 let Ok(lines) = lines.push(bytes) else {
-                    return TooLong.to_string();
+                    return End::Itself(TooLong.to_string());
                 };
                 for line in lines {
                     self.filter.lock().sent(&line);
                 }
                 if let Err(error) = control.input(Bytes::copy_from_slice(bytes)).await {
-                    return error.to_string();
+                    return End::Itself(error.to_string());
                 }
             }
         };
@@ -81,7 +97,7 @@ impl Link {
             biased;
             end = receive => end,
             end = send => end,
-            () = stop.cancelled() => "it was stopped".to_owned(),
+            () = stop.cancelled() => End::Stopped,
         };
         *self.end.lock() = Some(end);
         // It may have ended by itself.
@@ -92,7 +108,7 @@ impl Link {
         &self,
         mut output: impl futures_util::Stream<Item = Result<CommandOutput, InsideError>> + Unpin,
         to_client: &mut (impl AsyncWriteExt + Unpin),
-    ) -> String {
+    ) -> End {
         let mut lines = Lines::default();
         loop {
             let bytes = match output.next().await {
@@ -101,18 +117,18 @@ impl Link {
                     self.stderr.lock().push(&bytes);
                     continue;
                 }
-                Some(Ok(CommandOutput::Exit(exit))) => return told(&exit),
-                Some(Err(error)) => return error.to_string(),
-                None => return "the connection to the sandbox broke".to_owned(),
+                Some(Ok(CommandOutput::Exit(exit))) => return End::Itself(told(exit)),
+                Some(Err(error)) => return End::Itself(error.to_string()),
+                None => return End::Itself("the connection to the sandbox broke".to_owned()),
             };
             let Ok(lines) = lines.push(&bytes) else {
-                return TooLong.to_string();
+                return End::Itself(TooLong.to_string());
             };
             for line in lines {
                 let message = self.filter.lock().received(&line, Instant::now());
                 match message {
                     Message::Expected if to_client.write_all(&line).await.is_err() => {
-                        return "it was stopped".to_owned();
+                        return End::Stopped;
                     }
                     Message::ToolsChanged => (self.changed)(),
                     Message::Expected | Message::Ignored => {}
@@ -122,9 +138,7 @@ impl Link {
     }
 }
 
-fn told(exit: &CommandExit) -> String {
-    match &exit.error {
-        Some(error) => error.clone(),
-        None => format!("exit code {}", exit.code),
-    }
+fn told(exit: CommandExit) -> String {
+    exit.error
+        .unwrap_or_else(|| format!("exit code {}", exit.code))
 }
