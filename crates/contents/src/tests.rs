@@ -1,4 +1,4 @@
-//! One contract for each place of contents, and what only buckets do.
+//! One contract for each place of contents, and the behaviour of buckets alone.
 
 use object_store::memory::InMemory;
 
@@ -20,7 +20,7 @@ fn bucket() -> Bucket {
     "s3://files/some/where".parse().unwrap()
 }
 
-/// Contents in a bucket in memory, and what is in it.
+/// Contents in a bucket in memory, and the bucket.
 fn in_memory(installation: &str, objects: &Arc<InMemory>) -> ObjectContents {
     let bucket = bucket();
     let below = bucket.below(objects.clone());
@@ -118,7 +118,7 @@ async fn a_bucket_belongs_to_the_first_installation() {
     let below = elsewhere.below(objects.clone());
     let elsewhere = ObjectContents::owned(below, &elsewhere, "two");
     elsewhere.claim().await.unwrap();
-    // It does not see what is below.
+    // It does not list directories below.
     let all: Vec<_> = elsewhere.all().try_collect().await.unwrap();
     assert_eq!(all, []);
 }

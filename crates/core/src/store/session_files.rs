@@ -1,4 +1,4 @@
-//! The files of sessions: what is known of each path, and their contents.
+//! The files of sessions: the state of each path, and their contents.
 
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
@@ -13,7 +13,7 @@ use shoal_session_files::state::Digest;
 /// A row to write; without one, the path is forgotten.
 pub type RowChange = (SessionPath, Option<FileRow>);
 
-/// Keeps what is known of the paths of each session.
+/// Stores the state of the paths of each session.
 pub trait SessionFileStore: Send + Sync {
     /// The rows of a session.
     ///
@@ -55,7 +55,7 @@ pub trait ContentStore: Send + Sync {
     /// See [`StoreError`]: also when they do not have their digest.
     fn get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>>;
 
-    /// Deletes contents, if they are there.
+    /// Deletes contents, if they exist.
     ///
     /// # Errors
     /// See [`StoreError`].

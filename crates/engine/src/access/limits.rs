@@ -36,7 +36,7 @@ impl OwnLimits {
 }
 
 impl Access {
-    /// Sets the limits of a team, which is made when there is none: what is not said is as for the others.
+    /// Sets the limits of a team, which is created if it does not exist. Absent limits are the defaults.
     ///
     /// # Errors
     /// [`TeamError::Forbidden`] when `by` is no admin.
@@ -85,8 +85,8 @@ impl Access {
         }
     }
 
-    /// The limits of one sandbox of a team. The installation's own may have all of the disk: what is
-    /// built once is everybody's.
+    /// The limits of one sandbox of a team. The installation's own may have all of the disk: all
+    /// teams share its builds.
     pub(crate) fn bounds(&self, team: TeamId) -> Bounds {
         let machine = self.machine.machine();
         let allowed = self.limits.per_sandbox;

@@ -1,4 +1,4 @@
-//! The catalogue: what is in force, and what sandboxes of it are.
+//! The catalogue: the version in force, and the sandboxes of its entries.
 
 use serde_json::json;
 use shoal_core::build::{Base, BuildStatus, Plan, Stage};
@@ -203,7 +203,7 @@ async fn a_sandbox_of_an_entry_is_what_the_entry_says_over_its_image() {
     assert_eq!(labels, ("gold", "request"));
     assert_eq!(spec.persistent, Contents::Filesystem);
     assert_eq!(spec.network.egress.internet, Some(false));
-    // A private one is secured, whatever the request says.
+    // A private one is secured, even if the request does not ask for it.
     assert!(!spec.network.allow_public_traffic && spec.secure);
     assert_eq!(
         spec.cpu_ceiling,
@@ -464,7 +464,7 @@ async fn what_a_name_means_is_explained_without_fetching_anything() {
     assert_eq!(unknown.to_string(), "template 'nothing' not found");
 }
 
-/// Builds on an image with an account, to whichever end.
+/// Builds on an image with an account, and waits for the end of the build.
 async fn built_with_account(fixture: &Registered, image: &str, password: &str) -> bool {
     let new = BuildRequest {
         name: "made".parse().unwrap(),

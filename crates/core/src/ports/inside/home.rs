@@ -1,4 +1,4 @@
-//! The files of a session in its sandbox: what changes there, and changes from outside.
+//! The files of a session in its sandbox: changes inside, and changes from outside.
 
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
@@ -91,8 +91,8 @@ pub enum Found {
 /// outside of the directory. Other file systems that are mounted below it are not seen either.
 ///
 /// An event says what was there at a moment. It is never older than the outcome of a change at the same path that the caller
-/// has from this object; but the file may have changed again when the caller reads it, so what [`HomeFiles::read`] returns is
-/// to be compared with the digest.
+/// has from this object; but the file may have changed again when the caller reads it, so the caller
+/// must compare the result of [`HomeFiles::read`] with the digest.
 pub trait HomeFiles: Send + Sync {
     /// Reports all files that return ([`crate::session::returning`], `.gitignore`) and have at most `file_max` bytes, then
     /// each change. A watch that loses track looks at all files again, and reports what it missed. Changes by
@@ -114,7 +114,7 @@ pub trait HomeFiles: Send + Sync {
     /// then.
     fn apply(&self, changes: Vec<HomeChange>) -> BoxFuture<'_, Result<Vec<Applied>, InsideError>>;
 
-    /// Returns what is at each of these paths. A file that the watch did not report at its beginning is either gone or
+    /// Returns the entry at each of these paths. A file that the watch did not report at its beginning is either gone or
     /// does not return.
     ///
     /// # Errors
