@@ -65,10 +65,8 @@ const REASONS: [(Rows, &str); 15] = [
     ),
     (
         Rows::Named("memory of a used code interpreter (PSS)"),
-        "Two kernels run, as configured. Deno's holds a table of 76 MiB that only its benchmarks \
-        need and that cannot be disabled (from 2.8 on, two of them). Python's has about 130 MiB \
-        with numpy, pandas (which loads pyarrow) and matplotlib. gVisor's own processes have \
-        about 60 MiB. Restored memory is private, so sandboxes share none of it.",
+        "Python's kernel has about 130 MiB with numpy, pandas (which loads pyarrow) and \
+        matplotlib. gVisor's own processes have about 60 MiB. Restored memory is private, so sandboxes share none of it.",
     ),
     (
         Rows::Begin("memory of a waiting member with a half-started Python kernel"),

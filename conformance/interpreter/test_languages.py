@@ -69,21 +69,50 @@ async def test_variables_of_the_sandbox_are_in_every_language(sdk):
     await done(sandbox.kill())
 
 
-async def test_a_new_sandbox_has_the_contexts_of_its_template_and_no_others(sdk):
-    sandbox = await sdk.create(timeout=120)
-    listed = await done(sandbox.list_code_contexts())
-    assert sorted(context.language for context in listed) == ["javascript", "python"]
-    # They are in its memory: no program has to be started.
-    programs = (await done(sandbox.run_code("""
+#: Programs that run inside.
+PROGRAMS = """
 from pathlib import Path
 found = []
 for path in Path("/proc").glob("[0-9]*/cmdline"):
     try:
-        found.append(path.read_text().split("\\0")[0])
+        found.append(path.read_text().replace("\\0", " "))
     except OSError:
         pass
-found"""))).results[0].json
-    assert any("deno" in program for program in programs), programs
+found"""
+
+
+async def kernels(sandbox) -> list[str]:
+    """The kernels that run, by the first word of their programs."""
+    programs = (await done(sandbox.run_code(PROGRAMS))).results[0].json
+    return sorted(program.split()[0].rsplit("/", 1)[-1] for program in programs if "kernel" in program)
+
+
+async def test_a_new_sandbox_has_the_contexts_of_its_template_and_no_others(sdk):
+    sandbox = await sdk.create(timeout=120)
+    listed = await done(sandbox.list_code_contexts())
+    assert sorted(context.language for context in listed) == ["javascript", "python"]
+    # Python's kernel is in its memory. That of JavaScript is not: it takes much, and many never use it.
+    assert await kernels(sandbox) == ["python3"]
+    script = next(context for context in listed if context.language == "javascript")
+    assert (await done(sandbox.run_code("let kept = 6; kept", context=script))).text == "6"
+    assert (await done(sandbox.run_code("kept * 7", language="js"))).text == "42"
+    assert await kernels(sandbox) == ["deno", "python3"]
+    assert len(await done(sandbox.list_code_contexts())) == 2
+    await done(sandbox.kill())
+
+
+async def test_a_context_that_has_run_nothing_is_restarted_and_removed(sdk):
+    sandbox = await sdk.create(timeout=120)
+    listed = await done(sandbox.list_code_contexts())
+    script = next(context for context in listed if context.language == "javascript")
+    await done(sandbox.restart_code_context(script))
+    execution = await done(sandbox.run_code("process.cwd()", context=script))
+    assert execution.text == "/home/user" and execution.execution_count == 1
+    await done(sandbox.remove_code_context(script))
+    # The next execution creates another.
+    assert (await done(sandbox.run_code("1 + 1", language="js"))).text == "2"
+    again = [context for context in await done(sandbox.list_code_contexts()) if context.language == "javascript"]
+    assert len(again) == 1 and again[0].id != script.id
     await done(sandbox.kill())
 
 

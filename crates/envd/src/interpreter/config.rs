@@ -19,8 +19,12 @@ const DEFAULT_KERNEL_DIRECTORIES: [&str; 2] = [
     "/usr/share/jupyter/kernels",
 ];
 
-/// Languages whose context starts with the server by default.
-pub(super) const DEFAULT_START: [&str; 2] = ["python", "javascript"];
+/// Default of [`InterpreterConfig::start`].
+const DEFAULT_START: [&str; 1] = ["python"];
+
+/// Default of [`InterpreterConfig::on_demand`], if `start` has its default too. Deno's kernel takes some 90 MiB in
+/// every sandbox, and most sandboxes never use it.
+const DEFAULT_ON_DEMAND: [&str; 1] = ["javascript"];
 
 /// The configuration. All fields are optional.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -32,9 +36,47 @@ pub(super) struct InterpreterConfig {
     pub(super) user: String,
     /// Default working directory.
     pub(super) cwd: String,
-    /// Languages whose context starts with the server. By default those of [`DEFAULT_START`] that have a
-    /// kernel.
+    /// Languages whose default context and kernel start with the server. By default Python, if it has a kernel.
     pub(super) start: Option<Vec<String>>,
+    /// Languages whose default context exists from the start, while its kernel starts with the first execution.
+    /// By default JavaScript, if it has a kernel and `start` is not given.
+    pub(super) on_demand: Option<Vec<String>>,
+}
+
+impl InterpreterConfig {
+    /// Languages whose kernels start with the server.
+    pub(super) fn start(&self) -> InitialLanguages {
+        InitialLanguages::new(self.start.as_deref(), &DEFAULT_START)
+    }
+
+    /// Languages whose kernels start with the first execution.
+    pub(super) fn on_demand(&self) -> InitialLanguages {
+        match (&self.on_demand, &self.start) {
+            (None, Some(_)) => InitialLanguages::default(),
+            (on_demand, _) => InitialLanguages::new(on_demand.as_deref(), &DEFAULT_ON_DEMAND),
+        }
+    }
+}
+
+/// Languages of initial contexts.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct InitialLanguages {
+    /// Names.
+    pub(super) languages: Vec<String>,
+    /// Whether the template names them. Then each must have a kernel.
+    pub(super) named: bool,
+}
+
+impl InitialLanguages {
+    fn new(named: Option<&[String]>, defaults: &[&str]) -> Self {
+        Self {
+            languages: named.map_or_else(
+                || defaults.iter().map(|&name| name.to_owned()).collect(),
+                <[String]>::to_vec,
+            ),
+            named: named.is_some(),
+        }
+    }
 }
 
 impl Default for InterpreterConfig {
@@ -44,6 +86,7 @@ impl Default for InterpreterConfig {
             user: "root".to_owned(),
             cwd: "/home/user".to_owned(),
             start: None,
+            on_demand: None,
         }
     }
 }
@@ -88,7 +131,32 @@ mod tests {
         assert_eq!(config.kernels, [PathBuf::from("/k")]);
         assert_eq!((config.user.as_str(), config.cwd.as_str()), ("user", "/"));
         assert_eq!(config.start, Some(Vec::new()));
+        assert!(config.on_demand().languages.is_empty());
         assert!(of(Some("[1]")).is_err());
+    }
+
+    #[test]
+    fn kernels_of_javascript_start_on_demand_unless_the_template_says_otherwise() {
+        for (text, start, on_demand) in [
+            ("{}", "python?", "javascript?"),
+            (r#"{"start": ["javascript"]}"#, "javascript!", ""),
+            (r#"{"on_demand": ["r"]}"#, "python?", "r!"),
+            (
+                r#"{"start": ["python"], "on_demand": ["r"]}"#,
+                "python!",
+                "r!",
+            ),
+        ] {
+            let config = of(Some(text)).unwrap().unwrap();
+            let told = [config.start(), config.on_demand()].map(|found| {
+                let mark = if found.named { "!" } else { "?" };
+                let names = found.languages.iter();
+                names
+                    .map(|name| format!("{name}{mark}"))
+                    .collect::<String>()
+            });
+            assert_eq!(told, [start, on_demand], "{text}");
+        }
     }
 
     #[test]

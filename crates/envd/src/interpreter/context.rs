@@ -70,7 +70,8 @@ impl Context {
         Ok(context)
     }
 
-    fn new(spec: &Kernelspec, language: &str, cwd: &str, restart_cwd: &str) -> Self {
+    /// A context whose kernel starts with the first execution, in `restart_cwd`.
+    pub(super) fn new(spec: &Kernelspec, language: &str, cwd: &str, restart_cwd: &str) -> Self {
         Self {
             listing: Listing {
                 id: crate::random::uuid(),

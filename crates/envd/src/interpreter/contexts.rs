@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
-use super::config::{self, InterpreterConfig};
+use super::config::{InitialLanguages, InterpreterConfig};
 use super::context::{Context, Listing};
 use super::environment;
 use super::kernel::{Launcher, StartFailure};
@@ -114,25 +114,34 @@ impl Contexts {
         &self.launcher
     }
 
-    /// Starts the initial contexts: all that the template lists, else those default languages that
-    /// have a kernel.
+    /// Creates the initial contexts, and starts the kernels of those that do not wait for their first execution.
     pub(super) async fn start(&self) {
-        let defaults = || config::DEFAULT_START.map(ToOwned::to_owned).to_vec();
-        let named = self.config.start.is_some();
-        for language in self.config.start.clone().unwrap_or_else(defaults) {
-            let error = match self.default(&language).await {
-                Ok(_) => continue,
-                Err(ContextError::Language { .. }) if !named => continue,
-                Err(error) => error.to_string(),
-            };
-            let entry = self.log.warn("interpreter", "default context failed");
-            let entry = entry.with("language", language.as_str());
-            entry.with("error", error.as_str()).send();
-            let language = kernelspec::language(&language);
-            self.table.lock().failed.insert(language, error);
+        let InitialLanguages { languages, named } = self.config.start();
+        for language in languages {
+            let started = self.default(&language).await;
+            self.report_initial(&language, named, started.map(drop));
+        }
+        let InitialLanguages { languages, named } = self.config.on_demand();
+        for language in languages {
+            let added = self.add_on_demand(&language).await;
+            self.report_initial(&language, named, added);
         }
         self.log.info("interpreter", "started").send();
         self.started.send_replace(true);
+    }
+
+    /// Records why an initial context is missing. A language that the template does not name needs no kernel.
+    fn report_initial(&self, language: &str, named: bool, result: Result<(), ContextError>) {
+        let error = match result {
+            Ok(()) => return,
+            Err(ContextError::Language { .. }) if !named => return,
+            Err(error) => error.to_string(),
+        };
+        let entry = self.log.warn("interpreter", "default context failed");
+        let entry = entry.with("language", language);
+        entry.with("error", error.as_str()).send();
+        let language = kernelspec::language(language);
+        self.table.lock().failed.insert(language, error);
     }
 
     /// Waits for the initial contexts and reports failures. A language whose context has started
@@ -204,7 +213,24 @@ impl Contexts {
         Ok(context)
     }
 
-    /// Creates a context.
+    /// Creates the default context of a language, if there is none. Its first execution starts the kernel.
+    async fn add_on_demand(&self, requested: &str) -> Result<(), ContextError> {
+        let _turn = self.creation.lock().await;
+        if self.find_default(requested).is_some() {
+            return Ok(());
+        }
+        let language = kernelspec::language(requested);
+        let spec = self.kernel(&language).await?;
+        let cwd = self.resolve_cwd("")?;
+        let _slot = self.reserve_slot()?;
+        let context = Context::new(&spec, &language, &cwd, &self.config.cwd);
+        let context = self.add(&language, context);
+        let mut table = self.table.lock();
+        table.defaults.insert(language, context);
+        Ok(())
+    }
+
+    /// Creates a context and starts its kernel.
     pub(super) async fn create(
         &self,
         requested: &str,
@@ -216,20 +242,24 @@ impl Contexts {
         let _slot = self.reserve_slot()?;
         let home = self.config.cwd.as_str();
         let context = Context::start(&self.launcher, &spec, &language, &cwd, home).await;
-        let context = Arc::new(context?);
+        Ok(self.add(&language, context?))
+    }
+
+    /// Lists a new context.
+    fn add(&self, language: &str, context: Context) -> Arc<Context> {
+        let context = Arc::new(context);
         let reported = self.report_limit.lock().allow(Instant::now());
         if let Some(suppressed) = reported {
             let entry = self.log.info("interpreter", "context created");
             let entry = entry.with("id", context.id());
-            let entry = entry.with("language", language.as_str());
+            let entry = entry.with("language", language);
             entry.suppressed(suppressed).send();
         }
         let mut table = self.table.lock();
-        // Its kernel can start, so the language is healthy.
-        table.failed.remove(&language);
+        // The language is usable, so it is healthy.
+        table.failed.remove(language);
         table.contexts.push(Arc::clone(&context));
-        drop(table);
-        Ok(context)
+        context
     }
 
     /// Restarts the kernel of a context.

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Interpreter, interpreter, options};
+use super::{Interpreter, children, interpreter, options};
 use crate::daemon::{Daemon, USER};
 
 impl Interpreter {
@@ -74,6 +74,31 @@ async fn each_context_has_its_own_directory_and_state() {
         assert!(text.contains("not found"), "{text}");
     }
     assert_eq!(interpreter.list().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_kernel_on_demand_starts_with_its_first_execution() {
+    let config = json!({
+        "kernels": ["{root}/kernels"], "user": USER, "cwd": "{root}/home", "start": [], "on_demand": ["python"],
+    });
+    let Some(daemon) = options(Some(config.to_string())).and_then(Daemon::start_with) else {
+        return;
+    };
+    let interpreter = Interpreter::of(daemon);
+    assert_eq!(interpreter.get("/health").await.status, 200);
+    assert_eq!(children(interpreter.pid()), [0; 0]);
+    let [listed] = interpreter.list().await.try_into().unwrap();
+    // Variables that came before its kernel are there.
+    interpreter.init(&json!({"envVars": {"LATE": "yes"}})).await;
+    let id = listed["id"].as_str().unwrap();
+    let said = interpreter
+        .execute(&json!({"code": "import os\nx = os.environ['LATE'], os.getcwd()\nx[0]", "context_id": id}))
+        .await;
+    assert_eq!((said.text(), said.count()), ("yes", 1));
+    let home = interpreter.daemon.path("");
+    let home = home.trim_end_matches('/');
+    assert_eq!(interpreter.run("x[1]").await.text(), home);
+    assert_eq!(interpreter.list().await, [listed]);
 }
 
 #[tokio::test]
