@@ -1,4 +1,5 @@
-"""A server of S3 on loopback, with the requests that Shoal sends: objects, conditional writes, lists and batch deletions.
+"""A server of S3 on loopback, with the requests that Shoal sends: objects, whole and in parts, conditional writes, lists, also of
+what is directly below a prefix, and batch deletions.
 
 It checks no credentials. It can stop answering.
 
@@ -25,6 +26,8 @@ class Bucket:
     def __init__(self, name: str) -> None:
         self.name = name
         self.objects: dict[str, bytes] = {}
+        #: Uploads in parts that are not complete: the parts by number.
+        self.uploads: dict[str, dict[int, bytes]] = {}
         #: Whether requests get no answer.
         self.silent = False
         #: How many did not.
@@ -90,7 +93,13 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         if (asked := self.asked()) is None:
             return
-        name, _, body = asked
+        name, query, body = asked
+        if "uploadId" in query:
+            (upload,), (number,) = query["uploadId"], query["partNumber"]
+            with self.bucket.lock:
+                self.bucket.uploads[upload][int(number)] = body
+            self.answer(200, ETag=etag(body))
+            return
         with self.bucket.lock:
             is_new = name not in self.bucket.objects
             written = is_new or self.headers.get("If-None-Match") != "*"
@@ -105,22 +114,47 @@ class Handler(BaseHTTPRequestHandler):
         with self.bucket.lock:
             objects = dict(self.bucket.objects)
         if not name:
-            (prefix,) = query.get("prefix", [""])
-            found = "".join(
-                f"<Contents><Key>{escape(key)}</Key><LastModified>{MODIFIED}</LastModified>"
-                f"<ETag>{escape(etag(body))}</ETag><Size>{len(body)}</Size></Contents>"
-                for key, body in sorted(objects.items()) if key.startswith(prefix)
-            )
-            self.xml("ListBucketResult", f"<IsTruncated>false</IsTruncated>{found}")
+            self.list(query, objects)
         elif (body := objects.get(name)) is None:
             self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         else:
             self.answer(200, body, ETag=etag(body), Last_Modified="Fri, 02 Jan 2026 03:04:05 GMT")
 
+    def list(self, query: dict[str, list[str]], objects: dict[str, bytes]) -> None:
+        (prefix,), (delimiter,) = query.get("prefix", [""]), query.get("delimiter", [""])
+        listed, below = [], set()
+        for key, body in sorted(objects.items()):
+            if not key.startswith(prefix):
+                continue
+            directory, found, _ = key[len(prefix):].partition(delimiter) if delimiter else ("", "", "")
+            if found:
+                below.add(prefix + directory + delimiter)
+                continue
+            listed.append(
+                f"<Contents><Key>{escape(key)}</Key><LastModified>{MODIFIED}</LastModified>"
+                f"<ETag>{escape(etag(body))}</ETag><Size>{len(body)}</Size></Contents>"
+            )
+        prefixes = [f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>" for one in sorted(below)]
+        self.xml("ListBucketResult", "".join(["<IsTruncated>false</IsTruncated>", *listed, *prefixes]))
+
     def do_POST(self) -> None:
         if (asked := self.asked()) is None:
             return
-        _, query, body = asked
+        name, query, body = asked
+        if "uploads" in query:
+            with self.bucket.lock:
+                upload = f"upload-{len(self.bucket.uploads)}"
+                self.bucket.uploads[upload] = {}
+            self.xml("InitiateMultipartUploadResult", f"<UploadId>{upload}</UploadId>")
+            return
+        if "uploadId" in query:
+            (upload,) = query["uploadId"]
+            with self.bucket.lock:
+                parts = self.bucket.uploads[upload]
+                whole = self.bucket.objects[name] = b"".join(parts[number] for number in sorted(parts))
+                parts.clear()
+            self.xml("CompleteMultipartUploadResult", f"<ETag>{escape(etag(whole))}</ETag>")
+            return
         assert "delete" in query, self.path
         names = [unescape(name) for name in re.findall("<Key>(.*?)</Key>", body.decode())]
         with self.bucket.lock:

@@ -142,7 +142,10 @@ def suites() -> list[Suite]:
     # They disturb the operator, and wait until it has recovered.
     storms = [f"conformance/cluster/test_operator_{name}.py" for name in ("storm", "model")]
     # A machine has one real node at a time.
-    modules = ("cluster", "install", "checkpoints_node", "checkpoints_sdk", "router", "sdk", "shoal_cluster", "templates_pools")
+    modules = (
+        "cluster", "install", "checkpoints_node", "checkpoints_elsewhere", "checkpoints_sdk", "router", "sdk",
+        "shoal_cluster", "templates_pools",
+    )
     node = [f"conformance/cluster/test_{name}.py" for name in modules]
     others = [f"--ignore={path}" for path in (*storms, *node)]
     found = [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 
 from .control_plane import ControlPlane
-from .node import MACHINE, Node, add_link, remove_link
+from .node import MACHINE, Link, Node
 from .objects import Objects
 
 #: The taint of the fake node when there is a real one too: pods that tolerate it are not run.
@@ -13,11 +14,11 @@ FAKE = {"key": "node/fake", "operator": "Exists"}
 
 
 class Cluster(ControlPlane):
-    """A control plane with a fake node and, with `node`, a real one, of which a machine has at most one."""
+    """A control plane with a fake node and, with `node`, a real one, of which a machine has at most one cluster."""
 
     def __init__(self, directory: Path, node: bool = False) -> None:
         if node:
-            add_link()
+            Link(0).add()
         super().__init__(directory, address=MACHINE if node else "127.0.0.1")
         self.node = Node(self) if node else None
         self.objects = Objects(self)
@@ -30,6 +31,18 @@ class Cluster(ControlPlane):
             self.node.start()
             runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}}
             self.apply(runtime | {"handler": "runsc"})
+
+    @contextmanager
+    def another_node(self):
+        """A second real node, which ends with the block."""
+        Link(1).add()
+        node = Node(self, 1)
+        node.start()
+        try:
+            yield node
+        finally:
+            node.stop()
+            self.kubectl("delete", "node", node.name, "--ignore-not-found")
 
     def restart_api_server(self) -> None:
         """Kills the API server and starts it again.
@@ -61,5 +74,4 @@ class Cluster(ControlPlane):
     def stop(self) -> None:
         if self.node:
             self.node.stop()
-            remove_link()
         super().stop()

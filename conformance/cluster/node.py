@@ -12,15 +12,15 @@ import os
 import shlex
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..installation import program, wait_until
 from . import binaries, images
 from .control_plane import API_SERVICE, ControlPlane
 
-#: The network of the link between machine and node, and the network of pods.
-MACHINE, NODE, PODS = "10.244.255.1", "10.244.255.2", "10.244.0.0/24"
-LINK_OF_MACHINE, LINK_OF_NODE = "shoal-k8s", "shoal-k8s-node"
+#: The address of the API server.
+MACHINE = "10.244.255.1"
 KUBELET_PORT, KUBELET_HEALTH_PORT = 16445, 16446
 
 #: Host paths and the node's own directories that are mounted there.
@@ -41,13 +41,53 @@ SYSCTLS = {
 }
 
 
-class Node:
-    """A node of a cluster whose API server listens on `MACHINE`. A machine has at most one."""
+@dataclass(frozen=True)
+class Link:
+    """The link between the machine and a node, and the network of the node's pods."""
 
-    def __init__(self, cluster: ControlPlane, name: str = "node-0") -> None:
+    number: int
+
+    @property
+    def machine(self) -> str:
+        return f"10.244.255.{4 * self.number + 1}"
+
+    @property
+    def node(self) -> str:
+        return f"10.244.255.{4 * self.number + 2}"
+
+    @property
+    def pods(self) -> str:
+        return f"10.244.{self.number}.0/24"
+
+    @property
+    def of_machine(self) -> str:
+        return f"shoal-k8s-{self.number}"
+
+    @property
+    def of_node(self) -> str:
+        return f"shoal-k8s-n{self.number}"
+
+    def add(self) -> None:
+        """Makes it, so that the API server can listen on the machine's end."""
+        self.remove()
+        run("ip", "link", "add", self.of_machine, "type", "veth", "peer", "name", self.of_node)
+        run("ip", "address", "add", f"{self.machine}/30", "dev", self.of_machine)
+        run("ip", "link", "set", self.of_machine, "up")
+
+    def remove(self) -> None:
+        subprocess.run(["ip", "link", "delete", self.of_machine], capture_output=True)
+
+
+class Node:
+    """A node of a cluster whose API server listens on `MACHINE`. A machine has at most one of each number."""
+
+    def __init__(self, cluster: ControlPlane, number: int = 0) -> None:
         self.cluster = cluster
-        self.name = name
-        self.directory = cluster.directory / name
+        self.link = Link(number)
+        self.name = f"node-{number}"
+        self.directory = cluster.directory / self.name
+        #: The cgroup of its pods: a kubelet ends what it does not know there.
+        self.groups = "/" if number == 0 else f"/shoal-k8s-{number}"
         self.shim = binaries.shim()
         self.directory.mkdir()
         for part in (*OWN.values(), "cni", "images", "opt", "sysctl"):
@@ -58,22 +98,26 @@ class Node:
         images.write(self.directory / "images")
 
     def start(self) -> None:
+        for controller in controllers() if self.groups != "/" else ():
+            (controller / self.groups.strip("/")).mkdir(exist_ok=True)
         self.cluster.processes.start(
             self.name, "unshare", "--mount", "--pid", "--net", "--fork", "--kill-child=KILL", "--mount-proc",
             "--propagation", "private", "bash", self.directory / "start.sh",
         )
         self.cluster.processes.wait_for(self.name, self._first_process, 60, "the node's namespaces")
-        run("ip", "link", "set", LINK_OF_NODE, "netns", str(self._first_process()))
-        run("ip", "route", "replace", PODS, "via", NODE, "dev", LINK_OF_MACHINE)
+        link = self.link
+        run("ip", "link", "set", link.of_node, "netns", str(self._first_process()))
+        run("ip", "route", "replace", link.pods, "via", link.node, "dev", link.of_machine)
         self.cluster.wait_for_node(self.name, self.name)
 
     def stop(self) -> None:
         """Kills the node with all of its pods."""
         self.cluster.processes.kill(self.name)
-        remove_link()
-        for groups in Path("/sys/fs/cgroup").glob("*/kubepods"):
+        self.link.remove()
+        own = "kubepods" if self.groups == "/" else self.groups.strip("/")
+        for controller in controllers():
             # Empty as soon as the last process of the namespaces is gone.
-            wait_until(lambda groups=groups: is_removed(groups), 60, f"the end of {groups}")
+            wait_until(lambda groups=controller / own: is_removed(groups), 60, f"the end of {controller / own}")
 
     def run(self, *command: str) -> str:
         """Runs a command in the namespaces of the node."""
@@ -104,7 +148,7 @@ class Node:
         wrapper = program().with_name("shoal-runsc")
         if wrapper.exists():
             shutil.copy(wrapper, self.directory / "runtime")
-        ranges = {"type": "host-local", "ranges": [[{"subnet": PODS}]], "dataDir": f"{self.directory}/cni-addresses"}
+        ranges = {"type": "host-local", "ranges": [[{"subnet": self.link.pods}]], "dataDir": f"{self.directory}/cni-addresses"}
         network = {"type": "ptp", "ipMasq": False, "ipam": ranges | {"routes": [{"dst": "0.0.0.0/0"}]}}
         (self.directory / "cni/10-shoal.conflist").write_text(
             json.dumps({"cniVersion": "1.0.0", "name": "shoal", "plugins": [network]})
@@ -112,14 +156,14 @@ class Node:
 
     def _configure_kubelet(self) -> None:
         authority = self.cluster.authority
-        certificate, key = authority.issue(self.name, f"system:node:{self.name}", "system:nodes", (NODE, self.name))
+        certificate, key = authority.issue(self.name, f"system:node:{self.name}", "system:nodes", (self.link.node, self.name))
         self.kubeconfig = self.cluster.client_configuration(
             self.name, {"client-certificate": str(certificate), "client-key": str(key)}
         )
         (self.directory / "resolv.conf").write_text("nameserver 127.0.0.1\n")
         (self.directory / "kubelet.yaml").write_text(KUBELET.format(
             directory=self.directory, certificate=certificate, key=key, authority=authority.directory / "ca.crt",
-            address=NODE, port=KUBELET_PORT, health=KUBELET_HEALTH_PORT,
+            address=self.link.node, port=KUBELET_PORT, health=KUBELET_HEALTH_PORT, groups=self.groups,
         ))
 
     def _script(self) -> str:
@@ -137,22 +181,19 @@ class Node:
         for path, own in OWN.items():
             lines.append(f"mkdir -p {path}; mount --bind {place}/{own} {path}")
         lines.append(START.format(
-            place=place, link=LINK_OF_NODE, address=NODE, gateway=MACHINE, kube=self.cluster.bin, shim=self.shim,
-            kubeconfig=self.kubeconfig, name=self.name, service=API_SERVICE, port=self.cluster.port,
+            place=place, link=self.link.of_node, address=self.link.node, gateway=self.link.machine, kube=self.cluster.bin,
+            shim=self.shim, kubeconfig=self.kubeconfig, name=self.name, service=API_SERVICE, server=MACHINE,
+            port=self.cluster.port,
         ))
         return "\n".join(lines)
 
 
-def add_link() -> None:
-    """Makes the link to a node, so that the API server can listen on the machine's end."""
-    remove_link()
-    run("ip", "link", "add", LINK_OF_MACHINE, "type", "veth", "peer", "name", LINK_OF_NODE)
-    run("ip", "address", "add", f"{MACHINE}/30", "dev", LINK_OF_MACHINE)
-    run("ip", "link", "set", LINK_OF_MACHINE, "up")
-
-
-def remove_link() -> None:
-    subprocess.run(["ip", "link", "delete", LINK_OF_MACHINE], capture_output=True)
+def controllers() -> list[Path]:
+    """The hierarchies of control groups that have pods: one for each controller, or one for all of them."""
+    root = Path("/sys/fs/cgroup")
+    if (root / "cgroup.controllers").exists():
+        return [root]
+    return [one for one in root.iterdir() if one.is_dir() and not one.is_symlink()]
 
 
 def run(*command: str) -> str:
@@ -184,7 +225,7 @@ nft -f - <<RULES
 table ip services {{
     chain prerouting {{
         type nat hook prerouting priority dstnat;
-        ip daddr {service} tcp dport 443 dnat to {gateway}:{port}
+        ip daddr {service} tcp dport 443 dnat to {server}:{port}
     }}
 }}
 RULES
@@ -192,6 +233,9 @@ export PATH="{kube}:{shim}:$PATH"
 containerd --config {place}/containerd.toml >{place}/containerd.log 2>&1 &
 for i in $(seq 2000); do ctr version >/dev/null 2>&1 && break; sleep 0.05; done
 for image in {place}/images/*.tar; do ctr --namespace k8s.io images import "$image"; done
+# As a pull does: the image has its digest as a name, too.
+ctr --namespace k8s.io images ls | awk 'NR > 1 && $1 !~ /@/ {{ name = $1; sub(/:[^:]*$/, "", name); print $1, name "@" $3 }}' |
+    while read -r name digest; do ctr --namespace k8s.io images tag "$name" "$digest"; done
 exec kubelet --config {place}/kubelet.yaml --kubeconfig {kubeconfig} --cert-dir {place}/kubelet/pki \\
     --hostname-override {name} --node-ip {address} --v 2
 """
@@ -272,7 +316,7 @@ tlsCertFile: {certificate}
 tlsPrivateKeyFile: {key}
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 cgroupDriver: cgroupfs
-cgroupRoot: /
+cgroupRoot: {groups}
 cgroupsPerQOS: true
 enforceNodeAllocatable: [pods]
 failCgroupV1: false

@@ -31,10 +31,15 @@ INSIDE = ("--namespace", manifests.NAMESPACE)
 @pytest.fixture(scope="module")
 def imported(real_cluster, tmp_path_factory):
     """A cluster whose node has the image of the program under test."""
-    archive = tmp_path_factory.mktemp("image") / "shoal.tar"
-    assert oci_archive.write_shoal(program(), archive) == IMAGE
-    real_cluster.node.run("ctr", "--namespace", "k8s.io", "images", "import", str(archive))
+    import_program(real_cluster.node, tmp_path_factory.mktemp("image"))
     return real_cluster
+
+
+def import_program(node, directory) -> None:
+    """Gives a node the image of the program under test."""
+    archive = directory / "shoal.tar"
+    assert oci_archive.write_shoal(program(), archive) == IMAGE
+    node.run("ctr", "--namespace", "k8s.io", "images", "import", str(archive))
 
 
 @pytest.fixture(scope="module", params=["helm", "kubectl"])

@@ -48,7 +48,13 @@ api:
   logLevel: debug
   extraArgs: [--set=gateway.connections=100]
   serviceAccount: {name: another-api}
-node: {enabled: true, parallel: 4, logLevel: debug, nodeSelector: {kubernetes.io/os: linux}, tolerations: [{operator: Exists}]}
+node:
+  enabled: true
+  parallel: 4
+  logLevel: debug
+  objects: {url: "file:///var/lib/shoal/objects", secret: bucket, volume: {persistentVolumeClaim: {claimName: checkpoints}}}
+  nodeSelector: {kubernetes.io/os: linux}
+  tolerations: [{operator: Exists}]
 serviceAccount: {name: other, annotations: {example.org/role: shoal}}
 metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}}}
 networkPolicy: {metricsFrom: [{namespaceSelector: {}}], routerFrom: [{podSelector: {}}], apiFrom: [{podSelector: {}}], apiServerPorts: [16443]}
@@ -111,6 +117,7 @@ def test_helm_finds_no_fault_with_the_chart(otherwise):
     ("api.team=Agents", "team"), ("api.maxTimeout=forever", "maxTimeout"), ("api.domain=-.org", "domain"),
     ("api.ingress.enabled=true", "api.domain is required"), ("api.replica=3", "replica"),
     ("node.storeSize=much", "storeSize"), ("node.namespaceShare=101", "namespaceShare"), ("node.paths.state=run", "state"),
+    ("node.objects.url=bucket", "url"),
     ("api.httpRoute.enabled=true,api.domain=example.org", "parentRefs is required"),
 ])
 def test_wrong_values_are_refused(value, told):
@@ -154,7 +161,10 @@ def test_the_program_knows_the_flags_of_the_node(otherwise, tmp_path):
     ran = subprocess.run([program(), *container["args"]], env=environment, capture_output=True, text=True, timeout=60)
     assert ran.stderr.startswith("shoal: no cluster is configured"), ran.stderr
     # It sees three directories of the node, and nothing else of it.
-    assert len(pod["volumes"]) == 3 and not {"hostPID", "hostNetwork", "hostIPC"} & pod.keys()
+    assert len([volume for volume in pod["volumes"] if "hostPath" in volume]) == 3
+    assert not {"hostPID", "hostNetwork", "hostIPC"} & pod.keys()
+    assert {"name": "objects", "persistentVolumeClaim": {"claimName": "checkpoints"}} in pod["volumes"]
+    assert container["envFrom"] == [{"secretRef": {"name": "bucket"}}]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert not container["securityContext"].get("privileged")
 

@@ -7,13 +7,15 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use shoal_checkpoint::{Key, Records, Store};
 use shoal_crds::kruise::Checkpoint;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, SaveError};
+use crate::objects::Objects;
 use crate::plan::{self, Next};
 use crate::room::{Bounds, Rooms};
 use crate::runsc::Runsc;
+use crate::transfers::Transfers;
 
 /// When a failed pass is repeated. It holds no place while it waits.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -29,6 +31,14 @@ pub(crate) struct Agent {
     pub(crate) rooms: Rooms,
     /// How many pods are saved at once.
     pub(crate) places: Semaphore,
+    /// Where checkpoints are kept beside this node, if anywhere.
+    pub(crate) objects: Option<Objects>,
+    /// How many checkpoints are copied at once.
+    pub(crate) transfers: Semaphore,
+    pub(crate) uploads: Transfers,
+    pub(crate) downloads: Transfers,
+    /// A checkpoint of another node is here.
+    pub(crate) fetched: Notify,
 }
 
 impl Agent {
@@ -37,8 +47,9 @@ impl Agent {
         checkpoint: Arc<Checkpoint>,
         agent: Arc<Self>,
     ) -> Result<Action, Failure> {
-        match plan::next(&checkpoint) {
+        match plan::next(&checkpoint, agent.objects.is_some()) {
             Next::Nothing => {}
+            Next::Share => agent.share(&checkpoint),
             Next::Begin => {
                 let taken = agent.cluster.take(&checkpoint).await?;
                 agent.complete(&taken).await?;
@@ -86,6 +97,7 @@ impl Agent {
         // A pod that was stopped for a failed save resumes.
         self.let_go(checkpoint).await?;
         if let Some(Ok(key)) = checkpoint.uid().map(|uid| Key::of_uid(&uid)) {
+            self.unshare(&namespace, &key).await;
             let store = self.store.clone();
             tokio::task::spawn_blocking(move || store.remove(&namespace, &key)).await??;
             tracing::info!(checkpoint = %checkpoint.name_any(), "deleted");

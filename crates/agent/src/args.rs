@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use shoal_crds::kruise::quantity;
+use url::Url;
 
 /// A number of bytes, as Kubernetes writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,10 @@ pub struct NodeArgs {
     /// How many pods are saved at once.
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
     pub parallel: u8,
+    /// Where checkpoints are copied to, so that pods on all nodes can start from them: s3://bucket/prefix, gs://bucket/prefix,
+    /// az://container/prefix, or file:///directory. Credentials are variables of the environment: AWS_…, GOOGLE_…, AZURE_…
+    #[arg(long, value_name = "URL")]
+    pub objects: Option<Url>,
     /// Log level: error, warn, info, debug or trace, or a filter by module.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,

@@ -1,10 +1,11 @@
 //! Calls to the API server.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
 use kube::{Client, Resource, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use shoal_checkpoint::{CheckpointId, Manifest};
 use shoal_crds::kruise::names::{annotation, finalizer, label, label_value};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
@@ -47,6 +48,18 @@ impl Cluster {
         api.get_opt(name).await
     }
 
+    /// The metadata of all pods.
+    pub(crate) fn pods(&self) -> Api<PartialObjectMeta<Pod>> {
+        Api::all(self.client.clone())
+    }
+
+    /// The UID of the cluster: that of its first namespace, which is never made again.
+    pub(crate) async fn uid(&self) -> kube::Result<String> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let first = api.get_metadata("kube-system").await?;
+        Ok(first.metadata.uid.unwrap_or_default())
+    }
+
     /// Takes a checkpoint on: first the finalizer, then the phase. Nothing else may have changed meanwhile.
     pub(crate) async fn take(&self, checkpoint: &Checkpoint) -> kube::Result<Checkpoint> {
         let finalizers = finalizers(checkpoint, true);
@@ -84,8 +97,13 @@ impl Cluster {
     ) -> kube::Result<()> {
         let containers = manifest.containers.iter();
         let containers: Vec<&str> = containers.map(|one| one.name.as_str()).collect();
+        let images = manifest.containers.iter().filter_map(|one| {
+            let image = json!({"image": one.named, "digest": one.image_digest()?});
+            Some((one.name.clone(), image))
+        });
+        let images: Map<String, Value> = images.collect();
         let source = json!({
-            "containers": containers, "serviceAccountToken": manifest.service_account_token,
+            "containers": containers, "serviceAccountToken": manifest.service_account_token, "images": images,
         });
         let marks = json!({
             "labels": {label::CHECKPOINT_ID: id.to_string()},
@@ -96,6 +114,17 @@ impl Cluster {
         self.status(&marked, CheckpointPhase::Succeeded, "", more)
             .await
             .map(drop)
+    }
+
+    /// Says that the object store has a copy.
+    pub(crate) async fn mark_stored(&self, checkpoint: &Checkpoint) -> kube::Result<()> {
+        let now = Timestamp::now().to_string();
+        let patch = Patch::Merge(json!({"metadata": {
+            "uid": checkpoint.meta().uid, "annotations": {annotation::CHECKPOINT_STORED: now},
+        }}));
+        let (api, params) = (self.of(checkpoint), params());
+        let marked = api.patch(&checkpoint.name_any(), &params, &patch).await;
+        marked.map(drop)
     }
 
     pub(crate) async fn fail(&self, checkpoint: &Checkpoint, why: &str) -> kube::Result<()> {

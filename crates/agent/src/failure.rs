@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use shoal_checkpoint::StoreError;
 
+use crate::objects::TransferError;
 use crate::room::NoRoom;
 
 /// Why the pod cannot be saved. It is shown to the user and final.
@@ -83,6 +84,8 @@ pub(crate) enum Failure {
     NotEnded(Unsaved),
     #[error("the agent stops")]
     Stopping,
+    #[error("{0}")]
+    Transfer(#[from] TransferError),
 }
 
 /// Why a save ended without a checkpoint.

@@ -6,13 +6,17 @@ mod agent;
 mod args;
 mod cluster;
 mod failure;
+mod fetch;
 mod garbage;
+mod objects;
 mod plan;
 mod room;
 mod runsc;
 mod save;
+mod share;
 mod source;
 mod start;
+mod transfers;
 
 pub use self::args::NodeArgs;
 pub use self::start::{NodeError, run};

@@ -1,6 +1,6 @@
 //! The plan for a checkpoint.
 
-use shoal_crds::kruise::names::finalizer;
+use shoal_crds::kruise::names::{annotation, finalizer};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
 
 /// The agent's next step.
@@ -12,12 +12,15 @@ pub(crate) enum Next {
     Begin,
     /// It completes an unfinished save, also of a previous process.
     Complete,
+    /// It copies a complete checkpoint to the object store.
+    Share,
     /// It deletes the files, and removes the checkpoint's finalizer.
     Remove,
 }
 
 /// The next step. Only the operator accepts a checkpoint: by its finalizer, and the phase `Pending`.
-pub(crate) fn next(checkpoint: &Checkpoint) -> Next {
+/// `shares` says whether there is an object store.
+pub(crate) fn next(checkpoint: &Checkpoint, shares: bool) -> Next {
     let phase = checkpoint.status.as_ref().and_then(|status| status.phase);
     let deleted = checkpoint.metadata.deletion_timestamp.is_some();
     let taken = has(checkpoint, finalizer::CHECKPOINT_FILES);
@@ -28,6 +31,17 @@ pub(crate) fn next(checkpoint: &Checkpoint) -> Next {
         _ if deleted && taken => Next::Remove,
         Some(CheckpointPhase::Pending) if !deleted && has(checkpoint, finalizer::CHECKPOINT) => {
             Next::Begin
+        }
+        // The copy of a fork is deleted when its clones are there, which start on its node.
+        Some(CheckpointPhase::Succeeded)
+            if shares
+                && taken
+                && checkpoint
+                    .annotation(annotation::CHECKPOINT_STORED)
+                    .is_none()
+                && checkpoint.annotation(annotation::COPY_OF_FORK).is_none() =>
+        {
+            Next::Share
         }
         _ => Next::Nothing,
     }
@@ -51,7 +65,7 @@ mod tests {
         if deleted {
             made["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
         }
-        next(&serde_json::from_value(made).unwrap())
+        next(&serde_json::from_value(made).unwrap(), false)
     }
 
     #[test]
@@ -79,5 +93,24 @@ mod tests {
         assert_eq!(of("Pending", &files, true), Next::Remove);
         assert_eq!(of("Failed", &files, false), Next::Remove);
         assert_eq!(of("Succeeded", &files, false), Next::Nothing);
+    }
+
+    #[test]
+    fn a_complete_checkpoint_is_copied_once_if_there_is_an_object_store() {
+        let of = |shares: bool, annotations: serde_json::Value| {
+            let made = json!({
+                "metadata": {"name": "c", "finalizers": [finalizer::CHECKPOINT_FILES], "annotations": annotations},
+                "spec": {}, "status": {"phase": "Succeeded"},
+            });
+            next(&serde_json::from_value(made).unwrap(), shares)
+        };
+        assert_eq!(of(true, json!({})), Next::Share);
+        assert_eq!(of(false, json!({})), Next::Nothing);
+        let stored = json!({annotation::CHECKPOINT_STORED: "2026-01-02T03:04:05Z"});
+        assert_eq!(of(true, stored), Next::Nothing);
+        assert_eq!(
+            of(true, json!({annotation::COPY_OF_FORK: "true"})),
+            Next::Nothing
+        );
     }
 }

@@ -188,20 +188,30 @@ impl Agent {
         })
     }
 
-    /// Keeps room, of which some bytes are written already.
-    fn take_room(
+    /// Keeps room, of which some bytes are written already. Copies of what other nodes saved make room.
+    pub(crate) fn take_room(
         &self,
         namespace: &str,
         key: &Key,
         needed: Needed,
         written: u64,
     ) -> Result<Room, SaveError> {
-        let complete = self.store.list()?;
-        let free = self.store.free()?.saturating_add(written);
-        let room = self
-            .rooms
-            .take(self.bounds, namespace, key, needed, &complete, free);
-        Ok(room.map_err(Unsaved::from)?)
+        loop {
+            let complete = self.store.list()?;
+            let free = self.store.free()?.saturating_add(written);
+            let room = self
+                .rooms
+                .take(self.bounds, namespace, key, needed, &complete, free);
+            let why = match room {
+                Ok(room) => return Ok(room),
+                Err(why) => why,
+            };
+            let Some((of, copy)) = self.store.oldest_copy()? else {
+                return Err(Unsaved::from(why).into());
+            };
+            tracing::info!(namespace = %of, key = %copy, "deleted a copy from the object store, to make room");
+            self.store.remove(&of, &copy)?;
+        }
     }
 
     /// Writes the checkpoint. What it holds is given back with the result: the end of the pod needs it, too.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use kube::ResourceExt;
 use shoal_checkpoint::{
-    ContainerRecord, DAEMON, DAEMON_INIT, Records, SandboxRecord, SavedContainer,
+    ContainerRecord, DAEMON, DAEMON_INIT, Records, SandboxRecord, SavedContainer, template_image,
 };
 use shoal_crds::kruise::Checkpoint;
 use shoal_crds::kruise::names::annotation;
@@ -120,14 +120,7 @@ impl Source {
             sandbox,
             record,
             ids: ids.into_iter().map(|(_, id, _)| id).collect(),
-            containers: known
-                .into_iter()
-                .map(|(container, image)| SavedContainer {
-                    name: container.name.unwrap_or_default(),
-                    image,
-                    layers: container.layers,
-                })
-                .collect(),
+            containers: saved_containers(pod, known),
             token: has_token(pod),
         })
     }
@@ -229,6 +222,28 @@ fn running_containers(pod: &Pod) -> Option<Vec<(String, String, String)>> {
         })
         .collect();
     found.filter(|found| found.len() == wanted && wanted > 0)
+}
+
+fn saved_containers(pod: &Pod, known: Vec<(ContainerRecord, String)>) -> Vec<SavedContainer> {
+    let saved = known.into_iter().map(|(container, image)| {
+        let name = container.name.unwrap_or_default();
+        SavedContainer {
+            named: named_image(pod, &name),
+            name,
+            image,
+            layers: container.layers,
+        }
+    });
+    saved.collect()
+}
+
+/// The image of a container, as the template of its pod names it.
+fn named_image(pod: &Pod, container: &str) -> String {
+    let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let image = containers
+        .find(|one| one.name == container)
+        .and_then(|one| one.image.as_deref());
+    template_image(pod.metadata.annotations.as_ref(), image.unwrap_or_default()).to_owned()
 }
 
 /// The volumes of the kind `emptyDir` that containers mount.

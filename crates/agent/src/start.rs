@@ -8,14 +8,17 @@ use kube::runtime::watcher;
 use kube::{Client, Config};
 use shoal_checkpoint::{Records, Store};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
+use url::Url;
 
 use crate::agent::Agent;
 use crate::args::NodeArgs;
 use crate::cluster::Cluster;
-use crate::garbage;
+use crate::objects::Objects;
 use crate::room::{Bounds, Rooms};
 use crate::runsc::Runsc;
+use crate::transfers::Transfers;
+use crate::{fetch, garbage};
 
 /// Why the agent ended.
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +46,13 @@ pub async fn run(args: NodeArgs) -> Result<(), NodeError> {
         .prepare()
         .map_err(|error| NodeError::new("cannot use the store", error))?;
     let all = args.store_size.0;
+    let cluster = Cluster::new(client, &args.node_name);
+    let objects = match &args.objects {
+        Some(url) => Some(open(&cluster, url).await?),
+        None => None,
+    };
     let agent = Arc::new(Agent {
-        cluster: Cluster::new(client, &args.node_name),
+        cluster,
         node: args.node_name,
         store,
         records: Records::at(&args.state),
@@ -55,6 +63,11 @@ pub async fn run(args: NodeArgs) -> Result<(), NodeError> {
         },
         rooms: Rooms::default(),
         places: Semaphore::new(args.parallel.into()),
+        objects,
+        transfers: Semaphore::new(args.parallel.into()),
+        uploads: Transfers::default(),
+        downloads: Transfers::default(),
+        fetched: Notify::new(),
     });
     let stop = stop().map_err(|error| NodeError::new("cannot listen for signals", error))?;
     let watched = watcher::Config::default().labels(agent.cluster.selector());
@@ -63,10 +76,28 @@ pub async fn run(args: NodeArgs) -> Result<(), NodeError> {
         .graceful_shutdown_on(stop)
         .run(Agent::reconcile, Agent::failed, agent.clone())
         .for_each(|_| std::future::ready(()));
+    let ended = |task: &str| Err(NodeError(format!("{task} ended")));
     tokio::select! {
         () = passes => Ok(()),
-        () = garbage::collect(agent) => Err(NodeError("the search for leftovers ended".to_owned())),
+        () = garbage::collect(Arc::clone(&agent)) => ended("the search for leftovers"),
+        () = fetches(agent) => ended("the watch of pods"),
     }
+}
+
+/// Fetches checkpoints for pods of this node, if there is an object store.
+async fn fetches(agent: Arc<Agent>) {
+    match agent.objects {
+        Some(_) => fetch::watch(agent).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn open(cluster: &Cluster, url: &Url) -> Result<Objects, NodeError> {
+    let uid = cluster.uid().await;
+    let uid =
+        uid.map_err(|error| NodeError::new("cannot read the namespace kube-system", error))?;
+    let opened = Objects::open(url, &uid, std::env::vars());
+    opened.map_err(|error| NodeError::new("cannot use the object store", error))
 }
 
 /// Ends at the first SIGTERM or SIGINT.

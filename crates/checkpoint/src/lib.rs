@@ -3,6 +3,8 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
+use std::collections::BTreeMap;
+
 mod digest;
 mod id;
 mod machine;
@@ -16,11 +18,14 @@ pub use self::id::{CheckpointId, InvalidId, Key};
 pub use self::machine::features;
 pub use self::manifest::{Candidate, Contents, Manifest, Refusal, SavedContainer, SavedFile};
 pub use self::records::{ContainerRecord, InvalidName, Records, Restore, SandboxRecord};
-pub use self::store::{Staged, Store, StoreError};
+pub use self::store::{Fetch, Fetching, MANIFEST, Staged, Store, StoreError};
 pub use self::volumes::{hints, kept_volumes};
 
 /// The annotation of a pod that names the checkpoint to start from. The operator sets it; the runtime reads it.
 pub const RESTORE_FROM: &str = "shoal.dev/restore-from";
+/// The annotation of a restored pod whose checkpoint may come from another node: the digests of its images by container, in
+/// JSON. The operator sets it where it adds these digests to the images of the pod.
+pub const IMAGES: &str = "shoal.dev/images";
 /// The annotation of a pod that names the container in which the runtime starts the daemon, before the container's own
 /// program and as a child of it. What `exec` starts ends in a restored pod: a hook cannot start it.
 pub const DAEMON: &str = "shoal.dev/daemon";
@@ -30,5 +35,18 @@ pub const DAEMON_INIT: &str = "runtime";
 pub const DAEMON_PROGRAM: &str = "/shoal-runtime/shoal-envd";
 /// The prefix of annotations that the runtime obeys. Nobody but the operator may set them on a sandbox's pod.
 pub const RUNTIME_PREFIX: &str = "shoal.dev/";
+/// The image of a container as its pod's template names it: a pod with the annotation [`IMAGES`] names it by its digest, too.
+#[must_use]
+pub fn template_image<'a>(
+    annotations: Option<&BTreeMap<String, String>>,
+    image: &'a str,
+) -> &'a str {
+    let pinned = annotations.is_some_and(|annotations| annotations.contains_key(IMAGES));
+    match image.split_once('@') {
+        Some((named, _)) if pinned => named,
+        _ => image,
+    }
+}
+
 /// The directory of a node's checkpoints.
 pub const STORE: &str = "/var/lib/shoal/checkpoints";

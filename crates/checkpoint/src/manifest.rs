@@ -26,6 +26,9 @@ pub struct SavedContainer {
     pub name: String,
     /// The digest of its image, as the kubelet reports it.
     pub image: String,
+    /// The image, as the pod's template names it.
+    #[serde(default)]
+    pub named: String,
     /// The unpacked layers below its root.
     pub layers: Vec<String>,
 }
@@ -206,15 +209,30 @@ impl Manifest {
 }
 
 impl SavedContainer {
-    /// Finds a container by its name, and checks that its image is the saved one.
+    /// The digest of its image, if it came from a registry: an image of this digest is the same on every node.
+    #[must_use]
+    pub fn image_digest(&self) -> Option<&str> {
+        let (_, digest) = self.image.split_once('@')?;
+        let (algorithm, digits) = digest.split_once(':')?;
+        (algorithm == "sha256" && digits.len() == 64).then_some(digest)
+    }
+
+    /// Finds a container by its name, and checks that its image is the saved one: by the unpacked layers on the node that
+    /// saved it, and elsewhere by the digest by which the pod names it.
     ///
     /// # Errors
     /// When there is no such container, or it has another image.
-    pub fn admits(all: &[Self], name: &str, layers: &[String]) -> Result<(), Refusal> {
+    pub fn admits(
+        all: &[Self],
+        name: &str,
+        layers: &[String],
+        digest: Option<&str>,
+    ) -> Result<(), Refusal> {
         let saved = all.iter().find(|saved| saved.name == name);
         let saved = saved.ok_or_else(|| Refusal::Container(name.to_owned()))?;
+        let named = digest.is_some() && saved.image_digest() == digest;
         // Without layers, images cannot be distinguished.
-        if saved.layers != layers || layers.is_empty() {
+        if layers.is_empty() || saved.layers != layers && !named {
             return Err(Refusal::Image {
                 name: name.to_owned(),
                 saved: saved.image.clone(),
@@ -251,6 +269,7 @@ mod tests {
             containers: vec![SavedContainer {
                 name: "main".to_owned(),
                 image: "sha256:1".to_owned(),
+                named: "agent:1".to_owned(),
                 layers: vec!["1".to_owned()],
             }],
             volumes: set(&["work"]),
@@ -317,16 +336,33 @@ mod tests {
     #[test]
     fn a_container_is_admitted_by_name_and_layers() {
         let all = manifest().containers;
-        assert_eq!(
-            SavedContainer::admits(&all, "main", &["1".to_owned()]),
-            Ok(())
-        );
-        assert_eq!(
-            SavedContainer::admits(&all, "side", &[]),
-            Err(Refusal::Container("side".to_owned()))
-        );
-        let other = SavedContainer::admits(&all, "main", &["2".to_owned()]);
-        assert!(matches!(other, Err(Refusal::Image { .. })));
+        let of = |name: &str, layer: &str| {
+            SavedContainer::admits(&all, name, &[layer.to_owned()], Some("sha256:1"))
+        };
+        assert_eq!(of("main", "1"), Ok(()));
+        let unknown = Refusal::Container("side".to_owned());
+        assert_eq!(of("side", "1"), Err(unknown));
+        // A digest that the image did not come from a registry with is none.
+        assert!(matches!(of("main", "2"), Err(Refusal::Image { .. })));
+    }
+
+    #[test]
+    fn a_container_of_another_node_is_admitted_by_the_digest_of_its_image() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let mut all = manifest().containers;
+        all[0].image = format!("example.org/agent@{digest}");
+        assert_eq!(all[0].image_digest(), Some(&*digest));
+        let elsewhere = ["9".to_owned()];
+        let of = |digest, layers| SavedContainer::admits(&all, "main", layers, digest);
+        assert_eq!(of(Some(&digest), &elsewhere), Ok(()));
+        let other = format!("sha256:{}", "b".repeat(64));
+        for (digest, layers) in [
+            (None, &elsewhere[..]),
+            (Some(&*other), &elsewhere),
+            (Some(&*digest), &[]),
+        ] {
+            assert!(matches!(of(digest, layers), Err(Refusal::Image { .. })));
+        }
     }
 
     #[test]

@@ -3,13 +3,16 @@
 //! ```text
 //! <store>/<namespace>/<key>/manifest.json    the other files, with their digests
 //! <store>/<namespace>/<key>/…                the memory and the files of the pod
+//! <store>/<namespace>/<key>/.copy            only if it was fetched from elsewhere
 //! <store>/.new/<key>/                        a checkpoint while it is written
 //! <store>/.old/<key>/                        a checkpoint while it is deleted
+//! <store>/.fetch/<key>                       how the fetch of a checkpoint from elsewhere is getting on
 //! ```
 //!
 //! A checkpoint gets its name when all of its files are on disk, so readers never see an incomplete one. Only root may read
 //! the store. Symbolic links in it are not followed.
 
+mod fetch;
 mod staged;
 
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -23,9 +26,13 @@ use crate::digest::Digested;
 use crate::id::{CheckpointId, Key};
 use crate::manifest::{Manifest, Refusal};
 
+pub use self::fetch::{Fetch, Fetching};
 pub use self::staged::Staged;
 
-const MANIFEST: &str = "manifest.json";
+/// The name of a manifest's file.
+pub const MANIFEST: &str = "manifest.json";
+/// An empty file beside the manifest of a checkpoint that was fetched: it may be deleted, and fetched again.
+const COPY: &str = ".copy";
 const NEW: &str = ".new";
 const OLD: &str = ".old";
 /// The largest manifest that is read.
@@ -83,24 +90,14 @@ impl Store {
     /// # Errors
     /// When the disk fails.
     pub fn prepare(&self) -> Result<(), StoreError> {
-        for directory in [self.root.clone(), self.root.join(NEW), self.root.join(OLD)] {
-            make_directory(&directory)
-                .and_then(|()| fs::set_permissions(&directory, Permissions::from_mode(0o700)))
+        let transits = [NEW, OLD, fetch::DIRECTORY].map(|transit| self.root.join(transit));
+        for directory in [&self.root].into_iter().chain(&transits) {
+            make_directory(directory)
+                .and_then(|()| fs::set_permissions(directory, Permissions::from_mode(0o700)))
                 .map_err(|error| StoreError::disk(directory.display(), error))?;
         }
-        for transit in [NEW, OLD] {
-            self.empty(transit)?;
-        }
-        Ok(())
-    }
-
-    fn empty(&self, transit: &str) -> Result<(), StoreError> {
-        let directory = self.root.join(transit);
-        let failed = |error| StoreError::disk(directory.display(), error);
-        for entry in fs::read_dir(&directory).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            // It does not follow links.
-            fs::remove_dir_all(&path).map_err(|error| StoreError::disk(path.display(), error))?;
+        for transit in &transits {
+            empty(transit)?;
         }
         Ok(())
     }
@@ -153,7 +150,11 @@ impl Store {
         }
     }
 
-    fn read_manifest(&self, namespace: &str, key: &Key) -> Result<Vec<u8>, StoreError> {
+    /// The bytes of a manifest.
+    ///
+    /// # Errors
+    /// When there is no such checkpoint, or the disk fails.
+    pub fn read_manifest(&self, namespace: &str, key: &Key) -> Result<Vec<u8>, StoreError> {
         let file = self.open(namespace, key, MANIFEST)?;
         let mut bytes = Vec::new();
         file.take(LARGEST_MANIFEST)
@@ -163,7 +164,10 @@ impl Store {
     }
 
     /// Opens a file of a checkpoint, without following a link.
-    fn open(&self, namespace: &str, key: &Key, name: &str) -> Result<File, StoreError> {
+    ///
+    /// # Errors
+    /// When it is missing, or no file.
+    pub fn open(&self, namespace: &str, key: &Key, name: &str) -> Result<File, StoreError> {
         let path = Path::new(checked(namespace)?).join(key.as_str()).join(name);
         let store = match File::open(&self.root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -287,6 +291,23 @@ impl Store {
         Ok(found)
     }
 
+    /// The checkpoint that was fetched first, of all that were fetched: namespace and key.
+    ///
+    /// # Errors
+    /// When a directory cannot be read.
+    pub fn oldest_copy(&self) -> Result<Option<(String, Key)>, StoreError> {
+        let mut copies = Vec::new();
+        for (namespace, key, _) in self.list()? {
+            let mark = self.open(&namespace, &key, COPY);
+            let mark = mark.ok().and_then(|mark| mark.metadata().ok());
+            if let Some(mark) = mark {
+                copies.push(((mark.mtime(), mark.mtime_nsec()), namespace, key));
+            }
+        }
+        let oldest = copies.into_iter().min_by_key(|(since, ..)| *since);
+        Ok(oldest.map(|(_, namespace, key)| (namespace, key)))
+    }
+
     /// The size of a staged checkpoint on disk, in bytes.
     ///
     /// # Errors
@@ -305,6 +326,21 @@ impl Store {
         let told = told.map_err(|error| StoreError::disk(self.root.display(), error.into()))?;
         Ok(told.f_bavail.saturating_mul(told.f_frsize))
     }
+}
+
+fn empty(directory: &Path) -> Result<(), StoreError> {
+    let failed = |error| StoreError::disk(directory.display(), error);
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
+        // Neither follows links.
+        let removed = match entry.file_type().map_err(failed)?.is_dir() {
+            true => fs::remove_dir_all(&path),
+            false => fs::remove_file(&path),
+        };
+        removed.map_err(|error| StoreError::disk(path.display(), error))?;
+    }
+    Ok(())
 }
 
 /// Checks the name of a namespace, so that it is a single component of a path.

@@ -1,8 +1,10 @@
 //! Pods that start from a checkpoint.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
-use shoal_checkpoint::{RESTORE_FROM, hints};
+use shoal_checkpoint::{IMAGES, RESTORE_FROM, hints};
 use shoal_crds::kruise::names::{RUNTIME_CLASS, annotation};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase, InitRequest};
 
@@ -18,6 +20,8 @@ pub(crate) struct Origin {
     of_pause: bool,
     /// The token of the daemon in the memory, if there is one.
     daemon_token: Option<String>,
+    /// Whether other nodes can fetch it.
+    stored: bool,
 }
 
 /// The pod that was saved.
@@ -26,6 +30,17 @@ pub(crate) struct Origin {
 struct Source {
     containers: Vec<String>,
     service_account_token: bool,
+    /// The images that came from a registry, by container.
+    #[serde(default)]
+    images: BTreeMap<String, SavedImage>,
+}
+
+/// An image that is the same on every node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct SavedImage {
+    /// As the template of the pod named it.
+    image: String,
+    digest: String,
 }
 
 /// Whether a checkpoint has this name, or this id.
@@ -56,6 +71,9 @@ pub(crate) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Orig
             memory: checkpoint.spec.has_memory(),
             of_pause: checkpoint.annotation(annotation::PAUSED_POD).is_some(),
             daemon_token: daemon_token(checkpoint),
+            stored: checkpoint
+                .annotation(annotation::CHECKPOINT_STORED)
+                .is_some(),
         }),
         _ => Err(format!(
             "checkpoint {name:?} keeps neither memory nor files"
@@ -67,6 +85,21 @@ impl Origin {
     /// The token that the daemon of a new pod requires, until it gets another.
     pub(crate) fn daemon_token(&self) -> Option<&str> {
         self.daemon_token.as_deref()
+    }
+}
+
+impl Origin {
+    /// The digests of a pod's images by container, if the pod can start on any node: the checkpoint can be fetched there, and
+    /// the images of the pod are the saved ones.
+    fn digests(&self, spec: &Value) -> Option<BTreeMap<String, String>> {
+        let containers = spec["containers"].as_array().filter(|_| self.stored)?;
+        let digests = containers.iter().map(|container| {
+            let name = container["name"].as_str()?;
+            let saved = self.source.images.get(name)?;
+            let same = container["image"] == saved.image.as_str();
+            same.then(|| (name.to_owned(), saved.digest.clone()))
+        });
+        digests.collect()
     }
 }
 
@@ -118,7 +151,15 @@ pub(crate) fn apply(pod: &mut Value, origin: &Origin) -> Result<(), String> {
     }
     // The mounts of both pods must be the same, and the token is one.
     spec["automountServiceAccountToken"] = origin.source.service_account_token.into();
-    stay_on(spec, &origin.node);
+    match origin.digests(spec) {
+        Some(digests) => {
+            name_images(spec, &digests);
+            prefer(spec, &origin.node);
+            let digests = Value::from_iter(digests).to_string();
+            pod["metadata"]["annotations"][IMAGES] = digests.into();
+        }
+        None => stay_on(spec, &origin.node),
+    }
     pod["metadata"]["annotations"][RESTORE_FROM] = origin.id.as_str().into();
     Ok(())
 }
@@ -136,9 +177,38 @@ fn drop_hooks(spec: &mut Value) {
     }
 }
 
+/// Adds the digests of the saved images to those of a pod, so that each node takes the same ones.
+fn name_images(spec: &mut Value, digests: &BTreeMap<String, String>) {
+    for container in spec["containers"].as_array_mut().into_iter().flatten() {
+        let digest = container["name"]
+            .as_str()
+            .and_then(|name| digests.get(name));
+        if let (Some(image), Some(digest)) = (container["image"].as_str(), digest)
+            && !image.contains('@')
+        {
+            container["image"] = format!("{image}@{digest}").into();
+        }
+    }
+}
+
+/// Prefers a node, which need not fetch the checkpoint.
+fn prefer(spec: &mut Value, node: &str) {
+    let preferred =
+        &mut spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+    let term = json!({"weight": 100, "preference": {"matchFields": [is_node(node)]}});
+    match preferred.as_array_mut() {
+        Some(terms) => terms.push(term),
+        None => *preferred = json!([term]),
+    }
+}
+
+fn is_node(node: &str) -> Value {
+    json!({"key": "metadata.name", "operator": "In", "values": [node]})
+}
+
 /// Requires a node, beside what the pod requires already.
 fn stay_on(spec: &mut Value, node: &str) {
-    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let field = is_node(node);
     let required =
         &mut spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     match required["nodeSelectorTerms"].as_array_mut() {
@@ -214,6 +284,47 @@ mod tests {
             ["nodeSelectorTerms"];
         let node = json!({"key": "metadata.name", "operator": "In", "values": ["n"]});
         assert_eq!(*terms, json!([{"matchFields": [node]}]));
+    }
+
+    #[test]
+    fn a_clone_of_a_stored_checkpoint_may_start_anywhere_with_the_saved_images() {
+        let (one, two) = ("sha256:1", "sha256:2");
+        let source = json!({
+            "containers": ["main", "side"], "serviceAccountToken": false, "images": {
+                "main": {"image": "agent:1", "digest": one}, "side": {"image": "side@sha256:2", "digest": two},
+            },
+        });
+        let mut saved = checkpoint("Succeeded", &source.to_string());
+        let of = |saved: &Checkpoint, image: &str| {
+            let mut made = pod();
+            made["spec"]["containers"][0]["image"] = "side@sha256:2".into();
+            made["spec"]["containers"][1]["image"] = image.into();
+            apply(&mut made, &origin("c", Some(saved)).unwrap()).unwrap();
+            made
+        };
+        let affinity = "/spec/affinity/nodeAffinity";
+        let required = format!("{affinity}/requiredDuringSchedulingIgnoredDuringExecution");
+        assert!(
+            of(&saved, "agent:1").pointer(&required).is_some(),
+            "there is no copy yet"
+        );
+        let annotations = saved.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::CHECKPOINT_STORED.to_owned(), "now".to_owned());
+        let made = of(&saved, "agent:1");
+        assert!(made.pointer(&required).is_none());
+        let preferred = format!("{affinity}/preferredDuringSchedulingIgnoredDuringExecution");
+        let node = &made.pointer(&preferred).unwrap()[0]["preference"]["matchFields"][0];
+        assert_eq!(node["values"], json!(["n"]));
+        let containers = &made["spec"]["containers"];
+        assert_eq!(containers[0]["image"], "side@sha256:2");
+        assert_eq!(containers[1]["image"], "agent:1@sha256:1");
+        let digests = made["metadata"]["annotations"][IMAGES].as_str().unwrap();
+        let digests: Value = serde_json::from_str(digests).unwrap();
+        assert_eq!(digests, json!({"main": one, "side": two}));
+        // With another image it starts nowhere: the runtime of its node says so.
+        let made = of(&saved, "agent:2");
+        assert!(made.pointer(&required).is_some());
+        assert_eq!(made["spec"]["containers"][1]["image"], "agent:2");
     }
 
     #[test]

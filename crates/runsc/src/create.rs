@@ -6,14 +6,14 @@ use std::fs;
 use std::path::Path;
 
 use shoal_checkpoint::{
-    Candidate, CheckpointId, ContainerRecord, Contents, DAEMON, DAEMON_INIT, RESTORE_FROM, Records,
-    Restore, STORE, SandboxRecord, SavedContainer, Store, features, kept_volumes,
+    Candidate, CheckpointId, ContainerRecord, Contents, DAEMON, DAEMON_INIT, IMAGES, RESTORE_FROM,
+    Records, Restore, STORE, SandboxRecord, SavedContainer, Store, features, kept_volumes,
 };
 
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::spec::Spec;
-use crate::{mounts, runtime, verified};
+use crate::{elsewhere, mounts, runtime, verified};
 
 /// Prepares a container. Returns more flags for runsc.
 pub(crate) fn prepare(call: &Call, state: &Path) -> Result<Vec<OsString>, Failure> {
@@ -47,7 +47,9 @@ pub(crate) fn prepare(call: &Call, state: &Path) -> Result<Vec<OsString>, Failur
     let record = records
         .sandbox(&sandbox)
         .map_err(|error| Failure::io("the sandbox's record", error))?;
-    let container = container_record(call, &records, &record, sandbox, name, &bundle)?;
+    let digest = spec.image_digest(name.as_deref());
+    let asked = Asked { name, digest };
+    let container = container_record(call, &records, &record, sandbox, asked, &bundle)?;
     records
         .write_container(&call.id, &container)
         .map_err(|error| Failure::io("the container's record", error))?;
@@ -82,6 +84,9 @@ fn sandbox_record(spec: &Spec, state: &Path) -> Result<SandboxRecord, Failure> {
     };
     if let Some(name) = spec.annotations.get(RESTORE_FROM) {
         let id: CheckpointId = name.parse()?;
+        if spec.annotations.contains_key(IMAGES) {
+            elsewhere::wait(&Store::at(STORE), &record.namespace, &id)?;
+        }
         record.restore = Some(checked(&record, &id, state)?);
     }
     Ok(record)
@@ -115,13 +120,21 @@ fn checked(record: &SandboxRecord, id: &CheckpointId, state: &Path) -> Result<Re
     })
 }
 
+/// A container that is asked for.
+struct Asked {
+    /// Its name; none for the sandbox's own.
+    name: Option<String>,
+    /// The digest by which the pod names its image, if it does.
+    digest: Option<String>,
+}
+
 /// The inputs of a new container, and whether its start restores it.
 fn container_record(
     call: &Call,
     records: &Records,
     sandbox: &SandboxRecord,
     id: String,
-    name: Option<String>,
+    Asked { name, digest }: Asked,
     bundle: &Path,
 ) -> Result<ContainerRecord, Failure> {
     let mountinfo = fs::read_to_string("/proc/self/mountinfo")
@@ -139,11 +152,11 @@ fn container_record(
         }
         restores = !again;
         if let Some(name) = name.as_deref().filter(|_| restores) {
-            SavedContainer::admits(&restore.containers, name, &layers).map_err(|error| {
-                Failure::Refused {
-                    id: restore.id.clone(),
-                    error,
-                }
+            let admitted =
+                SavedContainer::admits(&restore.containers, name, &layers, digest.as_deref());
+            admitted.map_err(|error| Failure::Refused {
+                id: restore.id.clone(),
+                error,
             })?;
         }
     }

@@ -31,6 +31,10 @@ pub(crate) enum Failure {
         "container {0:?} of a restored pod with shared volumes has ended: the pod starts again as a whole"
     )]
     StartsAgain(String),
+    #[error(
+        "checkpoint {id} is not on this node, and was not fetched from the object store: {why}"
+    )]
+    NotFetched { id: String, why: String },
     #[error("checkpoint {id} was not restored, and the sandbox was ended: {why}")]
     NotRestored { id: String, why: String },
 }

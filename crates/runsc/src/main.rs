@@ -6,6 +6,7 @@
 mod begin;
 mod call;
 mod create;
+mod elsewhere;
 mod failure;
 mod mounts;
 mod runtime;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use shoal_checkpoint::DAEMON_PROGRAM;
+use shoal_checkpoint::{DAEMON_PROGRAM, IMAGES};
 
 use crate::failure::Failure;
 
@@ -47,6 +47,14 @@ impl Spec {
     pub(crate) fn cri(&self, key: &'static str) -> Option<&str> {
         let key = format!("io.kubernetes.cri.{key}");
         self.annotations.get(&key).map(String::as_str)
+    }
+
+    /// The digest by which the pod names the image of a container. A pod that says another one than it has harms itself:
+    /// its programs find other files than they know.
+    pub(crate) fn image_digest(&self, container: Option<&str>) -> Option<String> {
+        let digests = self.annotations.get(IMAGES)?;
+        let mut digests: BTreeMap<String, String> = serde_json::from_str(digests).ok()?;
+        digests.remove(container?)
     }
 
     /// Refuses annotations of gVisor that a pod must not have.
@@ -130,6 +138,20 @@ mod tests {
         assert_eq!(spec.value["linux"]["x"], u64::MAX);
         assert!(spec.value["annotations"].get(CGROUP_PARENT).is_none());
         assert!(!spec.join_pod());
+    }
+
+    #[test]
+    fn a_pod_may_name_its_images_by_digest() {
+        let of = |text: &str, container| {
+            let bytes = json!({"annotations": {IMAGES: text}});
+            let spec = Spec::parse(bytes.to_string().as_bytes()).unwrap();
+            spec.image_digest(container)
+        };
+        let text = r#"{"main": "sha256:1"}"#;
+        assert_eq!(of(text, Some("main")).as_deref(), Some("sha256:1"));
+        assert_eq!(of(text, Some("side")), None);
+        assert_eq!(of(text, None), None, "the sandbox's own has none");
+        assert_eq!(of("[", Some("main")), None);
     }
 
     #[test]

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::{MANIFEST, Store, StoreError, make_directory, sync};
+use super::{COPY, MANIFEST, Store, StoreError, make_directory, sync};
 use crate::digest::Digested;
 use crate::id::{CheckpointId, Key};
-use crate::manifest::{Manifest, SavedFile};
+use crate::manifest::{Manifest, Refusal, SavedFile};
 
 /// A checkpoint while its files are written.
 #[derive(Debug)]
@@ -38,14 +38,56 @@ impl Staged<'_> {
     /// # Errors
     /// When the disk is full or fails. The files are deleted then, and none of them was visible.
     pub fn publish(self, mut manifest: Manifest) -> Result<CheckpointId, StoreError> {
-        let place = self.store.place(&manifest.namespace, &self.key)?;
-        let failed = |error| StoreError::disk(self.path.display(), error);
-        manifest.files = read_files(&self.path, "").map_err(failed)?;
-        manifest.files.sort_by(|a, b| a.name.cmp(&b.name));
+        manifest.files = self.read()?;
         let bytes = manifest
             .to_bytes()
-            .map_err(|error| failed(io::Error::other(error)))?;
-        write_closed(&self.path.join(MANIFEST), &bytes).map_err(failed)?;
+            .map_err(|error| StoreError::disk(self.path.display(), io::Error::other(error)))?;
+        self.name(&manifest.namespace, &bytes)
+    }
+
+    /// Compares files that came from elsewhere with the manifest of the id, and gives the checkpoint its name.
+    ///
+    /// # Errors
+    /// When they are others, or the disk is full or fails. The files are deleted then, and none of them was visible.
+    pub fn publish_copy(
+        self,
+        namespace: &str,
+        id: &CheckpointId,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
+        if !id.is_of(bytes) || *id.key() != self.key {
+            return Err(StoreError::Changed(MANIFEST.to_owned()));
+        }
+        let manifest = Manifest::parse(bytes)?;
+        if manifest.namespace != namespace {
+            return Err(Refusal::Namespace.into());
+        }
+        let mut saved = manifest.files;
+        saved.sort_by(|a, b| a.name.cmp(&b.name));
+        let files = self.read()?;
+        if files != saved {
+            let differs = saved.iter().find(|file| !files.contains(file));
+            let name = differs.map_or("a file was added", |file| &file.name);
+            return Err(StoreError::Changed(name.to_owned()));
+        }
+        write_closed(&self.path.join(COPY), b"")
+            .map_err(|error| StoreError::disk(self.path.display(), error))?;
+        self.name(namespace, bytes).map(drop)
+    }
+
+    /// The files, which are on disk then.
+    fn read(&self) -> Result<Vec<SavedFile>, StoreError> {
+        let files = read_files(&self.path, "");
+        let mut files = files.map_err(|error| StoreError::disk(self.path.display(), error))?;
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(files)
+    }
+
+    /// Writes the manifest, and gives the checkpoint its name.
+    fn name(&self, namespace: &str, bytes: &[u8]) -> Result<CheckpointId, StoreError> {
+        let place = self.store.place(namespace, &self.key)?;
+        let failed = |error| StoreError::disk(self.path.display(), error);
+        write_closed(&self.path.join(MANIFEST), bytes).map_err(failed)?;
         sync(&self.path).map_err(failed)?;
         let parent = place.parent().unwrap_or(&self.store.root);
         make_directory(parent)
@@ -57,7 +99,7 @@ impl Staged<'_> {
             })
             .and_then(|()| sync(parent))
             .map_err(failed)?;
-        Ok(CheckpointId::new(self.key.clone(), &bytes))
+        Ok(CheckpointId::new(self.key.clone(), bytes))
     }
 }
 

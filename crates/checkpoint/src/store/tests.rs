@@ -149,3 +149,70 @@ fn a_removed_checkpoint_is_gone_and_so_is_what_was_in_transit() {
     store.prepare().unwrap();
     assert!(!left.exists());
 }
+
+/// Copies the files of a checkpoint into another store, as they come from elsewhere.
+fn copied<'a>(from: &Store, id: &CheckpointId, to: &'a Store) -> (Staged<'a>, Vec<u8>) {
+    let staged = to.stage(id.key()).unwrap();
+    fs::create_dir(staged.path().join("main")).unwrap();
+    for file in ["pages.img", "main/files.img"] {
+        let place = from.place("ns", id.key()).unwrap();
+        fs::copy(place.join(file), staged.path().join(file)).unwrap();
+    }
+    (staged, from.read_manifest("ns", id.key()).unwrap())
+}
+
+#[test]
+fn a_copy_is_the_checkpoint_or_is_not_there() {
+    let (_directory, source, id) = published();
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::at(directory.path());
+    store.prepare().unwrap();
+    let (staged, manifest) = copied(&source, &id, &store);
+    staged.publish_copy("ns", &id, &manifest).unwrap();
+    assert_eq!(verified(&store, &id).unwrap().len(), 2);
+    let oldest = store.oldest_copy().unwrap();
+    assert_eq!(oldest, Some(("ns".to_owned(), id.key().clone())));
+    assert_eq!(source.oldest_copy().unwrap(), None);
+    store.remove("ns", id.key()).unwrap();
+
+    let refused = |change: &dyn Fn(&Path), namespace: &str, manifest: &[u8]| {
+        let (staged, _) = copied(&source, &id, &store);
+        change(staged.path());
+        let seen = staged.publish_copy(namespace, &id, manifest);
+        assert!(store.list().unwrap().is_empty());
+        assert!(
+            fs::read_dir(directory.path().join(NEW))
+                .unwrap()
+                .next()
+                .is_none()
+        );
+        seen.unwrap_err().to_string()
+    };
+    let pages = |path: &Path| fs::write(path.join("pages.img"), "memory of the pox").unwrap();
+    assert!(refused(&pages, "ns", &manifest).contains("pages.img"));
+    let gone = |path: &Path| fs::remove_file(path.join("main/files.img")).unwrap();
+    assert!(refused(&gone, "ns", &manifest).contains("main/files.img"));
+    let more = |path: &Path| fs::write(path.join("more"), "").unwrap();
+    assert!(refused(&more, "ns", &manifest).contains("added"));
+    assert!(refused(&|_| (), "other", &manifest).contains("another namespace"));
+    assert!(refused(&|_| (), "ns", b"{}").contains("manifest.json"));
+}
+
+#[test]
+fn a_fetch_says_how_it_is_getting_on() {
+    let (_directory, store, id) = published();
+    let state = || store.fetch(id.key()).unwrap();
+    assert_eq!(state(), Fetch::None);
+    let running = store.begin_fetch(id.key()).unwrap();
+    assert_eq!(state(), Fetch::Running);
+    running.fail("the bucket is away").unwrap();
+    assert_eq!(state(), Fetch::Failed("the bucket is away".to_owned()));
+    running.begin().unwrap();
+    assert_eq!(state(), Fetch::Running);
+    drop(running);
+    assert_eq!(state(), Fetch::None);
+    let _running = store.begin_fetch(id.key()).unwrap();
+    // The next agent begins again.
+    store.prepare().unwrap();
+    assert_eq!(state(), Fetch::None);
+}

@@ -19,6 +19,8 @@ pub const CHECKPOINT_POD: &str = "shoal.dev/pod";
 pub const CHECKPOINT_ENDING: &str = "shoal.dev/ending";
 /// The properties that a clone must share with the pod of a checkpoint, as JSON.
 pub const CHECKPOINT_SOURCE: &str = "shoal.dev/source";
+/// When an executor copied the checkpoint to the object store, in RFC 3339: pods on any node can start from it.
+pub const CHECKPOINT_STORED: &str = "shoal.dev/stored";
 /// On the checkpoint of a pause: the UID of the pod that is saved. Its Sandbox ends the pod, and resumes from it.
 pub const PAUSED_POD: &str = "shoal.dev/paused-pod";
 /// The contents that the next pause of a sandbox keeps, instead of those of its spec: a list like

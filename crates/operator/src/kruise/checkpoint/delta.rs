@@ -2,6 +2,7 @@
 //! what was injected.
 
 use serde_json::{Map, Value, json};
+use shoal_checkpoint::template_image;
 use shoal_crds::kruise::quantity::nano_of;
 use shoal_crds::parts::PodTemplate;
 
@@ -16,7 +17,7 @@ pub(super) fn between(template: &PodTemplate, pod: &Pod) -> Option<Value> {
         ("initContainers", &pod.spec.init_containers),
     ]
     .into_iter()
-    .map(|(key, containers)| (key, changes(template.spec.get(key), containers)))
+    .map(|(key, containers)| (key, changes(template.spec.get(key), pod, containers)))
     .filter(|(_, changes)| !changes.is_empty())
     .map(|(key, changes)| (key.to_owned(), Value::Array(changes)))
     .collect();
@@ -24,14 +25,15 @@ pub(super) fn between(template: &PodTemplate, pod: &Pod) -> Option<Value> {
 }
 
 /// The containers that differ from the template's, by name.
-fn changes(template: Option<&Value>, containers: &[Container]) -> Vec<Value> {
+fn changes(template: Option<&Value>, pod: &Pod, containers: &[Container]) -> Vec<Value> {
     let known = template.and_then(Value::as_array);
     let changed = containers.iter().filter_map(|container| {
         let mut known = known.into_iter().flatten();
         let of_template = known.find(|one| one["name"] == container.name);
         let mut change = Map::new();
-        if of_template.is_none_or(|known| known["image"] != container.image) {
-            change.insert("image".to_owned(), json!(container.image));
+        let image = template_image(pod.metadata.annotations.as_ref(), &container.image);
+        if of_template.is_none_or(|known| known["image"] != image) {
+            change.insert("image".to_owned(), json!(image));
         }
         let amounts = amounts(&container.resources);
         if of_template.is_none_or(|known| differ(&known["resources"], &amounts)) {

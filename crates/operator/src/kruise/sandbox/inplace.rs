@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value, json};
+use shoal_checkpoint::template_image;
 use shoal_crds::kruise::names::{annotation, label, reason};
 use shoal_crds::kruise::quantity::nano_of;
 use shoal_crds::kruise::{Sandbox, revision};
@@ -223,7 +224,9 @@ fn images(spec: &Map<String, Value>, pod: &Pod) -> BTreeMap<String, String> {
     templates(spec)
         .filter_map(|(name, template)| {
             let image = template.get("image")?.as_str()?;
-            let differs = of_pod(pod, name).is_some_and(|container| container.image != image);
+            let annotations = pod.metadata.annotations.as_ref();
+            let differs = of_pod(pod, name)
+                .is_some_and(|container| template_image(annotations, &container.image) != image);
             differs.then(|| (name.to_owned(), image.to_owned()))
         })
         .collect()

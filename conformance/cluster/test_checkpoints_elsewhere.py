@@ -1,0 +1,150 @@
+"""Checkpoints that leave their node: pods on another one start from the copy in an object store.
+
+Both nodes have the store as a directory of the machine, as a volume of a network would be.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from ..installation import wait_until
+from .conftest import operator_of
+from .test_checkpoints_node import STORE, VALUES, agent_of, inside, raw_pod, ready, refusal, sandbox, saved
+from .test_install import import_program, imported  # noqa: F401
+from .test_kruise_checkpoint import CHECKPOINTS
+from .test_kruise_sandbox import KIND, in_phase, wait_for
+
+STORED = "shoal.dev/stored"
+
+
+@pytest.fixture(scope="module")
+def operator(real_cluster):
+    yield from operator_of(real_cluster)
+
+
+@pytest.fixture(scope="module")
+def objects(real_cluster):
+    directory = real_cluster.directory / "objects"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def other(operator, imported, real_cluster, objects, tmp_path_factory):
+    with real_cluster.another_node() as node:
+        import_program(node, tmp_path_factory.mktemp("image"))
+        values = f"url=file:///var/lib/shoal/objects,node.objects.volume.hostPath.path={objects}"
+        for _ in agent_of(real_cluster, *VALUES, "--set", f"node.objects.{values}"):
+            yield node
+
+
+@pytest.fixture
+def clean(real_cluster):
+    yield
+    for kind in (KIND, CHECKPOINTS):
+        real_cluster.objects.delete_all(kind)
+        wait_until(lambda kind=kind: not real_cluster.get(kind)["items"], 90, f"no {kind}")
+
+
+def stored(cluster, name: str) -> None:
+    """Waits until the object store has a checkpoint."""
+    wait_until(
+        lambda: STORED in cluster.get(CHECKPOINTS, name)["metadata"]["annotations"], 60, f"{name} is in the object store"
+    )
+
+
+def place(cluster, name: str) -> str:
+    return cluster.get("pods", name)["spec"]["nodeName"]
+
+
+def counted(cluster, name: str) -> list[str]:
+    """The number that the program drew when it began, and how far it counted."""
+    return inside(cluster, name, "cat /data/count").split()
+
+
+def on(name: str, node: str, **spec) -> dict:
+    """A sandbox whose pod a node takes, and no other."""
+    return sandbox(name, nodeSelector={"kubernetes.io/hostname": node}, **spec)
+
+
+def test_a_clone_starts_on_a_node_that_never_had_its_source(other, real_cluster, objects, clean):
+    real_cluster.apply(on("source", "node-0"))
+    ready(real_cluster, "source")
+    saved(real_cluster, "leaves", "source")
+    stored(real_cluster, "leaves")
+    own, count = counted(real_cluster, "source")
+    for number in range(2):
+        real_cluster.apply(on(f"far-{number}", other.name, restore="leaves"))
+    for number in range(2):
+        name = f"far-{number}"
+        ready(real_cluster, name)
+        assert place(real_cluster, name) == other.name
+        # The same program continues.
+        same, later = counted(real_cluster, name)
+        assert same == own and int(later) > 0, (count, later)
+        image = real_cluster.get("pods", name)["spec"]["containers"][0]["image"]
+        assert image.startswith("shoal.invalid/busybox:1@sha256:")
+    # It was fetched once, for both.
+    assert other.run("sh", "-c", "ls -d /var/lib/shoal/checkpoints/default/*").count("\n") == 1
+    # Without a wish, a clone starts where the checkpoint is.
+    real_cluster.apply(sandbox("near", restore="leaves"))
+    ready(real_cluster, "near")
+    assert place(real_cluster, "near") in ("node-0", other.name)
+    real_cluster.kubectl("delete", CHECKPOINTS, "leaves", "--timeout=60s", timeout=70)
+    wait_until(lambda: other.run("find", STORE, "-type", "f") == "", 90, "the copy is deleted")
+    assert [path for path in objects.rglob("*") if path.is_file()] == []
+
+
+def test_a_paused_sandbox_resumes_when_its_node_is_away(other, real_cluster, clean):
+    made = sandbox("mover")
+    made["spec"] |= {"pauseStrategy": {"type": "Hibernate"}, "persistentContents": ["memory", "filesystem"]}
+    real_cluster.apply(made)
+    ready(real_cluster, "mover")
+    first = place(real_cluster, "mover")
+    own, _ = counted(real_cluster, "mover")
+    real_cluster.patch(KIND, "mover", {"spec": {"paused": True}})
+    wait_for(real_cluster, "mover", in_phase("Paused"), "it is paused")
+    checkpoint = real_cluster.get(CHECKPOINTS)["items"][0]["metadata"]["name"]
+    stored(real_cluster, checkpoint)
+    real_cluster.kubectl("cordon", first)
+    try:
+        real_cluster.patch(KIND, "mover", {"spec": {"paused": False}})
+        ready(real_cluster, "mover")
+        assert place(real_cluster, "mover") != first
+        assert counted(real_cluster, "mover")[0] == own
+    finally:
+        real_cluster.kubectl("uncordon", first)
+
+
+def test_no_other_namespace_gets_a_copy(other, real_cluster, clean):
+    real_cluster.apply(on("owner", "node-0"))
+    ready(real_cluster, "owner")
+    identifier = saved(real_cluster, "private", "owner")["checkpointId"]
+    stored(real_cluster, "private")
+    real_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strangers"}})
+    thief = raw_pod("thief", identifier, "strangers")
+    # As the operator marks pods of the checkpoint's own namespace.
+    thief["metadata"]["annotations"]["shoal.dev/images"] = "{}"
+    thief["spec"]["nodeSelector"] = {"kubernetes.io/hostname": other.name}
+    real_cluster.apply(thief)
+    refusal(real_cluster, "thief", "was not fetched from the object store", "strangers")
+    assert other.run("find", STORE, "-type", "f", "-name", "pages*") == ""
+    real_cluster.kubectl("delete", "namespace", "strangers", "--timeout=120s", timeout=130)
+    # The agent gives it up, too.
+    wait_until(lambda: other.run("find", f"{STORE}/.fetch", "-type", "f") == "", 90, "nobody fetches it any more")
+
+
+def test_a_damaged_copy_is_refused_with_a_reason(other, real_cluster, objects, clean):
+    real_cluster.apply(on("victim", "node-0"))
+    ready(real_cluster, "victim")
+    saved(real_cluster, "damaged", "victim")
+    stored(real_cluster, "damaged")
+    pages, = [path for path in objects.rglob("pages.img")]
+    kept = pages.read_bytes()
+    pages.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    real_cluster.apply(on("refused", other.name, restore="damaged"))
+
+    refusal(real_cluster, "refused", "changed after it was saved (pages.img)")
+    # When the copy is good again, so is the pod.
+    pages.write_bytes(kept)
+    ready(real_cluster, "refused")

@@ -1,0 +1,159 @@
+//! Fetches checkpoints of other nodes for pods of this one. `shoal-runsc` waits for them meanwhile.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use shoal_checkpoint::{CheckpointId, IMAGES, RESTORE_FROM, StoreError};
+
+use crate::agent::Agent;
+use crate::failure::{Failure, SaveError};
+use crate::objects::{Objects, TransferError};
+use crate::room::Needed;
+use crate::share::Attempts;
+
+/// A pod that starts from a checkpoint, which may be one of another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    namespace: String,
+    pod: String,
+    id: CheckpointId,
+}
+
+/// Watches the pods of this node as long as the program runs.
+pub(crate) async fn watch(agent: Arc<Agent>) {
+    let of_node = format!("spec.nodeName={}", agent.node);
+    let config = watcher::Config::default().fields(&of_node);
+    let pods = watcher(agent.cluster.pods(), config).default_backoff();
+    let mut pods = Box::pin(pods.applied_objects());
+    while let Some(seen) = pods.next().await {
+        match seen {
+            Ok(pod) => {
+                if let Some(wanted) = wanted(&pod) {
+                    agent.fetch(wanted);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the pods of this node are not watched"),
+        }
+    }
+}
+
+/// The checkpoint of a pod, if the operator allows that it comes from elsewhere.
+fn wanted(pod: &PartialObjectMeta<Pod>) -> Option<Wanted> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    let alive = pod.metadata.deletion_timestamp.is_none();
+    let id = annotations.get(RESTORE_FROM)?.parse().ok()?;
+    (alive && annotations.contains_key(IMAGES)).then_some(Wanted {
+        namespace: pod.namespace()?,
+        pod: pod.name_any(),
+        id,
+    })
+}
+
+/// Why a checkpoint is not on this node yet.
+#[derive(Debug, thiserror::Error)]
+enum FetchError {
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Room(#[from] SaveError),
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+impl Agent {
+    /// Begins to fetch a checkpoint, unless it is here or under way.
+    fn fetch(self: &Arc<Self>, wanted: Wanted) {
+        let Some(objects) = self.objects.clone() else {
+            return;
+        };
+        let agent = Arc::clone(self);
+        let key = wanted.id.key().clone();
+        self.downloads.start(&key, async move {
+            if let Err(error) = agent.attempts(&objects, &wanted).await {
+                let (pod, id) = (&wanted.pod, &wanted.id);
+                tracing::warn!(%pod, %id, %error, "the checkpoint of a pod is not fetched");
+            }
+        });
+    }
+
+    /// Fetches a checkpoint as long as its pod waits for it.
+    async fn attempts(&self, objects: &Objects, wanted: &Wanted) -> Result<(), FetchError> {
+        let Wanted { namespace, pod, id } = wanted;
+        if self.store.find(namespace, id.key())?.is_some() {
+            return Ok(());
+        }
+        let note = self.store.begin_fetch(id.key())?;
+        let mut attempts = Attempts::new();
+        while let Err(error) = self.copy(objects, namespace, id).await {
+            tracing::warn!(%pod, %id, %error, "the checkpoint of a pod is not here yet");
+            note.fail(&error.to_string())?;
+            attempts.wait().await;
+            if matches!(self.cluster.pod(namespace, pod).await, Ok(None)) {
+                break;
+            }
+            note.begin()?;
+        }
+        Ok(())
+    }
+
+    async fn copy(
+        &self,
+        objects: &Objects,
+        namespace: &str,
+        id: &CheckpointId,
+    ) -> Result<(), FetchError> {
+        let _place = self.transfers.acquire().await;
+        let (bytes, manifest) = objects.manifest(namespace, id).await?;
+        let needed = Needed {
+            kept: manifest.size(),
+            scratch: 0,
+        };
+        let _room = self.take_room(namespace, id.key(), needed, 0)?;
+        let staged = self.store.stage(id.key())?;
+        objects
+            .get(namespace, id.key(), &manifest, staged.path())
+            .await?;
+        // It reads all bytes, and waits for the disk.
+        let (store, path) = (self.store.clone(), staged.keep());
+        let (namespace, id) = (namespace.to_owned(), id.clone());
+        let published = tokio::task::spawn_blocking(move || {
+            let staged = store.staged(id.key(), path);
+            staged.publish_copy(&namespace, &id, &bytes).map(|()| id)
+        });
+        let id = published.await.map_err(Failure::from)??;
+        self.fetched.notify_one();
+        tracing::info!(%id, bytes = manifest.size(), "fetched from the object store");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_fetched_for_pods_that_the_operator_lets_start_anywhere() {
+        let of = |annotations: serde_json::Value| {
+            let pod = json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": {"name": "p", "namespace": "ns", "annotations": annotations},
+            });
+            wanted(&serde_json::from_value(pod).unwrap())
+        };
+        let id = format!("{}-{}", "1".repeat(32), "2".repeat(24));
+        let found = of(json!({RESTORE_FROM: id, IMAGES: "{}"})).unwrap();
+        assert_eq!((found.namespace.as_str(), found.pod.as_str()), ("ns", "p"));
+        assert_eq!(found.id.to_string(), id);
+        assert_eq!(of(json!({RESTORE_FROM: id})), None, "its node has it");
+        assert_eq!(of(json!({IMAGES: "{}"})), None);
+        assert_eq!(of(json!({RESTORE_FROM: "../x", IMAGES: "{}"})), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! Checkpoints outside of the node: in a bucket, or in a directory that nodes share.
+//!
+//! ```text
+//! <url>/<cluster>/<namespace>/<key>/…                the files of a checkpoint
+//! <url>/<cluster>/<namespace>/<key>/manifest.json    the last one that is written, and the first one that is deleted
+//! ```
+//!
+//! The contents are not trusted: an id is of one manifest, and the manifest has the digests of all files.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::buffered::BufWriter;
+use object_store::path::Path as Location;
+use object_store::prefix::PrefixStore;
+use object_store::{Error, ObjectStore, ObjectStoreExt};
+use shoal_checkpoint::{CheckpointId, Key, MANIFEST, Manifest, SavedFile, Store, StoreError};
+use tokio::fs::File;
+use tokio::io::{AsyncWriteExt, copy};
+use url::Url;
+
+/// Settings of the stores are variables of the environment with one of these prefixes, as for other clients of them.
+const SETTINGS: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
+
+/// The size of the parts of a file that are written at once, in bytes.
+const PART: usize = 16 << 20;
+
+/// The largest manifest that is read, in bytes.
+const LARGEST_MANIFEST: u64 = 1 << 20;
+
+/// Why a checkpoint was not copied.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TransferError {
+    /// The store fails, or has no such object.
+    #[error("the object store: {0}")]
+    Objects(#[from] Error),
+    /// The checkpoint is damaged, or the node's disk fails.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file cannot be read or written.
+    #[error("{0}: {1}")]
+    File(String, std::io::Error),
+    /// The manifest in the store is not that of the id.
+    #[error("the object store has another checkpoint under this name")]
+    Another,
+    /// A file is longer than its manifest says.
+    #[error("{0} is longer than the checkpoint's manifest says")]
+    Longer(String),
+}
+
+/// The checkpoints of a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Objects {
+    objects: Arc<dyn ObjectStore>,
+}
+
+impl Objects {
+    /// The checkpoints of a cluster at a URL: `s3://…`, `gs://…`, `az://…` or `file:///…`.
+    /// `environment` has the settings of the store.
+    pub(crate) fn open(
+        url: &Url,
+        cluster: &str,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, Error> {
+        let is_setting = |name: &str| SETTINGS.iter().any(|prefix| name.starts_with(prefix));
+        let settings = environment.into_iter().filter(|(name, _)| is_setting(name));
+        let (objects, prefix) = object_store::parse_url_opts(url, settings)?;
+        Ok(Self::below(objects, &prefix.join(cluster)))
+    }
+
+    fn below(objects: impl ObjectStore, prefix: &Location) -> Self {
+        Self {
+            objects: Arc::new(PrefixStore::new(objects, prefix.clone())),
+        }
+    }
+
+    /// Copies a checkpoint from the node. It is visible when it is complete.
+    pub(crate) async fn put(
+        &self,
+        store: &Store,
+        namespace: &str,
+        id: &CheckpointId,
+    ) -> Result<(), TransferError> {
+        let bytes = store.read_manifest(namespace, id.key())?;
+        let manifest = store.manifest(namespace, id)?;
+        let place = place(namespace, id.key());
+        for SavedFile { name, .. } in &manifest.files {
+            let mut file = File::from_std(store.open(namespace, id.key(), name)?);
+            let location = within(&place, name);
+            let mut writer = BufWriter::with_capacity(Arc::clone(&self.objects), location, PART);
+            let copied = copy(&mut file, &mut writer).await;
+            let failed = |error| TransferError::File(name.clone(), error);
+            copied.map_err(failed)?;
+            writer.shutdown().await.map_err(failed)?;
+        }
+        self.objects
+            .put(&place.join(MANIFEST), bytes.into())
+            .await?;
+        Ok(())
+    }
+
+    /// The manifest of a checkpoint.
+    pub(crate) async fn manifest(
+        &self,
+        namespace: &str,
+        id: &CheckpointId,
+    ) -> Result<(Vec<u8>, Manifest), TransferError> {
+        let location = place(namespace, id.key()).join(MANIFEST);
+        let found = self.objects.get(&location).await?;
+        if found.meta.size > LARGEST_MANIFEST {
+            return Err(TransferError::Longer(MANIFEST.to_owned()));
+        }
+        let bytes = found.bytes().await?.to_vec();
+        if !id.is_of(&bytes) {
+            return Err(TransferError::Another);
+        }
+        let manifest = Manifest::parse(&bytes).map_err(StoreError::from)?;
+        Ok((bytes, manifest))
+    }
+
+    /// Copies the files of a checkpoint into a directory. They are not verified.
+    pub(crate) async fn get(
+        &self,
+        namespace: &str,
+        key: &Key,
+        manifest: &Manifest,
+        directory: &Path,
+    ) -> Result<(), TransferError> {
+        let place = place(namespace, key);
+        for saved in &manifest.files {
+            let path = directory.join(&saved.name);
+            let failed = |error| TransferError::File(saved.name.clone(), error);
+            if let Some(parent) = path.parent() {
+                tokio::fs::create_dir_all(parent).await.map_err(failed)?;
+            }
+            let mut file = File::create_new(&path).await.map_err(failed)?;
+            let mut left = saved.size;
+            let found = self.objects.get(&within(&place, &saved.name)).await?;
+            let mut pieces = found.into_stream();
+            while let Some(piece) = pieces.try_next().await? {
+                let longer = || TransferError::Longer(saved.name.clone());
+                left = left.checked_sub(piece.len() as u64).ok_or_else(longer)?;
+                file.write_all(&piece).await.map_err(failed)?;
+            }
+            file.flush().await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a checkpoint: hides it first. One that is gone is no error.
+    pub(crate) async fn delete(&self, namespace: &str, key: &Key) -> Result<(), TransferError> {
+        let place = place(namespace, key);
+        match self.objects.delete(&within(&place, MANIFEST)).await {
+            Err(Error::NotFound { .. }) => {}
+            hidden => hidden?,
+        }
+        let found = self.objects.list(Some(&place));
+        let found = found.map_ok(|found| found.location).boxed();
+        let deleted = self.objects.delete_stream(found);
+        deleted
+            .try_for_each(|_| std::future::ready(Ok(())))
+            .await
+            .or_else(|error| match error {
+                Error::NotFound { .. } => Ok(()),
+                error => Err(error.into()),
+            })
+    }
+
+    /// The checkpoints of which there is a file: namespaces and keys.
+    pub(crate) async fn list(&self) -> Result<BTreeSet<(String, Key)>, TransferError> {
+        let mut found = BTreeSet::new();
+        let namespaces = self.objects.list_with_delimiter(None).await?;
+        for namespace in namespaces.common_prefixes {
+            let within = self.objects.list_with_delimiter(Some(&namespace)).await?;
+            let keys = within.common_prefixes.iter();
+            let keys = keys.filter_map(|place| place.filename()?.parse::<Key>().ok());
+            let name = namespace.filename().unwrap_or_default();
+            found.extend(keys.map(|key| (name.to_owned(), key)));
+        }
+        Ok(found)
+    }
+}
+
+fn place(namespace: &str, key: &Key) -> Location {
+    Location::default().join(namespace).join(key.as_str())
+}
+
+/// The location of a file, whose name has up to two parts.
+fn within(place: &Location, name: &str) -> Location {
+    let parts = name.split('/');
+    parts.fold(place.clone(), |place, part| place.join(part))
+}
+
+#[cfg(test)]
+mod tests;
