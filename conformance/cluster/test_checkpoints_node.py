@@ -227,6 +227,39 @@ def test_two_containers_and_what_they_share_are_restored(node, real_cluster):
     real_cluster.kubectl("delete", KIND, "two", "two-clone", "lacks", "--timeout=120s", timeout=130)
 
 
+def test_an_upgrade_keeps_the_files_of_the_pod(node, real_cluster):
+    made = sandbox("upgraded", SIDE | {"command": ["sleep", "1000"]}, **SHARED)
+    made["spec"]["upgradePolicy"] = {"type": "CheckpointRestore"}
+    real_cluster.apply(made)
+    ready(real_cluster, "upgraded")
+    inside(real_cluster, "upgraded", "echo root > /root/kept; echo volume > /data/kept; echo gone > /tmp/gone", "side")
+    before = real_cluster.get("pod", "upgraded")["metadata"]["uid"]
+    changed = made["spec"]["template"]["spec"]["containers"][0] | {"env": [{"name": "NEW", "value": "one"}]}
+    template = {"spec": made["spec"]["template"]["spec"] | {"containers": [changed]}}
+    real_cluster.patch(KIND, "upgraded", {"spec": {"template": template}})
+
+    def upgraded(found):
+        return any(one["type"] == "Upgrading" and one["reason"] == "Succeeded" for one in found["status"]["conditions"])
+
+    wait_for(real_cluster, "upgraded", upgraded, "the upgrade")
+    ready(real_cluster, "upgraded")
+    assert real_cluster.get("pod", "upgraded")["metadata"]["uid"] != before
+    seen = inside(real_cluster, "upgraded", "cat /root/kept /data/kept; echo $NEW; ls /tmp", "side")
+    assert seen.split() == ["root", "volume", "one"]
+    own = {"labels": "agents.kruise.io/sandbox-name=upgraded"}
+    wait_until(lambda: not real_cluster.get(CHECKPOINTS, **own)["items"], 60, "no checkpoint is left")
+    # Another image has other files.
+    template["spec"]["containers"][0]["image"] = RUNTIME
+    real_cluster.patch(KIND, "upgraded", {"spec": {"template": template}})
+
+    def refused(found):
+        return any("cannot change images" in one.get("message", "") for one in found["status"]["conditions"])
+
+    wait_for(real_cluster, "upgraded", refused, "why it is not upgraded")
+    assert inside(real_cluster, "upgraded", "cat /root/kept", "side") == "root"
+    real_cluster.kubectl("delete", KIND, "upgraded", "--timeout=120s", timeout=130)
+
+
 def raw_pod(name: str, named: str, namespace: str = "default", image: str = SHELL) -> dict:
     """A pod that a user made with the runtime's own annotation."""
     container = {"name": "main", "image": image, "command": ["sh", "-c", COUNT]}

@@ -161,7 +161,7 @@ def test_a_policy_of_its_own_replaces_the_pod(operator, cluster):
     failed = wait_for(
         cluster, name, lambda one: condition(one, "Upgrading").get("reason") == "CheckpointFailed", "not restored"
     )
-    assert "checkpoint executor" in condition(failed)["message"] and condition(failed)["reason"] == "Upgrading"
+    assert "runtimeClassName: shoal" in condition(failed)["message"] and condition(failed)["reason"] == "Upgrading"
     # With the other policy it is replaced after all.
     patch(cluster, KIND, name, {"spec": {"upgradePolicy": {"type": "Recreate"}}})
     wait_until_ready(cluster, name)

@@ -4,7 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
 
 use super::names::{REPLICA_SET, annotation, condition, reason};
-use super::parts::{Lifecycle, PauseStrategy, RuntimeRef, TemplateRef, UpgradePolicy};
+use super::parts::{
+    Lifecycle, PauseStrategy, RuntimeRef, TemplateRef, UpgradePolicy, UpgradePolicyKind,
+};
 use crate::parts::{Pairs, PodTemplate, VolumeClaimTemplate, is_default};
 use crate::resource::resource;
 
@@ -146,6 +148,15 @@ pub struct PodInfo {
     /// Its UID.
     #[serde(default, rename = "podUID", skip_serializing_if = "String::is_empty")]
     pub pod_uid: String,
+}
+
+impl SandboxSpec {
+    /// Whether a pod of a new template starts with the files of the former one.
+    #[must_use]
+    pub fn keeps_files_in_upgrades(&self) -> bool {
+        let policy = self.upgrade_policy.as_ref();
+        policy.and_then(|policy| policy.kind) == Some(UpgradePolicyKind::CheckpointRestore)
+    }
 }
 
 impl Sandbox {

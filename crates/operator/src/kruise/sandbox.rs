@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 use shoal_crds::kruise::names::{annotation, condition, finalizer, reason};
 use shoal_crds::kruise::{Sandbox, SandboxPhase, SandboxStatus, SandboxTemplate, revision};
 
-pub(crate) use self::phase::NO_EXECUTOR_FOR_UPGRADES as NO_EXECUTOR;
 use self::phase::{Input, Next};
 use self::pod::Blueprint;
 pub(crate) use self::runtime::RuntimeInjection;

@@ -35,6 +35,24 @@ pub(super) fn seen<'a>(
     }
 }
 
+/// Whether the next pod of a sandbox continues from what was saved, if something was: after a pause, and in an upgrade that
+/// keeps files.
+fn continues(sandbox: &Sandbox) -> bool {
+    let step = sandbox.condition(condition::UPGRADING);
+    let step = step.map(|step| step.reason.as_str());
+    match phase_of(sandbox) {
+        SandboxPhase::Resuming => is_paused_with(sandbox),
+        // A paused sandbox is resumed before it is upgraded.
+        SandboxPhase::Upgrading if is_paused_with(sandbox) => true,
+        SandboxPhase::Upgrading => {
+            let replaces = [reason::UPGRADE_POD, reason::UPGRADE_POD_FAILED];
+            step.is_some_and(|step| replaces.contains(&step))
+                && sandbox.spec.keeps_files_in_upgrades()
+        }
+        _ => false,
+    }
+}
+
 /// Whether a checkpoint keeps the paused sandbox.
 fn is_paused_with(sandbox: &Sandbox) -> bool {
     let paused = sandbox.condition(condition::SANDBOX_PAUSED);
@@ -123,10 +141,13 @@ impl SandboxController {
         sandbox: &Sandbox,
         blueprint: &Blueprint,
     ) -> Result<Option<Origin>, String> {
-        if phase_of(sandbox) == SandboxPhase::Resuming && is_paused_with(sandbox) {
+        if continues(sandbox) {
             let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
             let saved = saves::complete(&self.saves.of(uid));
-            return restore::origin(&saves::name(saved.as_deref()), saved.as_deref()).map(Some);
+            // An upgrade whose pod had ended has nothing to keep.
+            if saved.is_some() || is_paused_with(sandbox) {
+                return restore::origin(&saves::name(saved.as_deref()), saved.as_deref()).map(Some);
+            }
         }
         let named = blueprint.restored_from(sandbox);
         named.map(|name| self.origin(sandbox, name)).transpose()

@@ -220,7 +220,7 @@ fn of_pod<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
 }
 
 /// The images that differ, by container.
-fn images(spec: &Map<String, Value>, pod: &Pod) -> BTreeMap<String, String> {
+pub(super) fn images(spec: &Map<String, Value>, pod: &Pod) -> BTreeMap<String, String> {
     templates(spec)
         .filter_map(|(name, template)| {
             let image = template.get("image")?.as_str()?;

@@ -16,7 +16,6 @@ use super::{initialize, inplace, startup};
 use crate::conditions::{self, State, Truth};
 use crate::kruise::Pod;
 
-pub(crate) use self::upgrade::NO_EXECUTOR as NO_EXECUTOR_FOR_UPGRADES;
 pub(super) use self::upgrade::{Hook, HookTime, after_hook};
 
 /// The pod with the sandbox's name.

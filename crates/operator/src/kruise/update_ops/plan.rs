@@ -12,7 +12,6 @@ use shoal_crds::kruise::{
 };
 use shoal_crds::parts::PodTemplate;
 
-use crate::kruise::sandbox::NO_EXECUTOR;
 use crate::patch;
 
 /// A sandbox that the selector selects, with its template.
@@ -89,11 +88,8 @@ pub(super) fn refusal(ops: &SandboxUpdateOps) -> Option<String> {
         let mut containers = containers.and_then(Value::as_array).into_iter().flatten();
         containers.any(|container| container.get("image").is_some())
     });
-    match (restores, changes_images) {
-        (true, true) => Some("CheckpointRestore cannot change images: use Recreate".to_owned()),
-        (true, false) => Some(NO_EXECUTOR.to_owned()),
-        (false, _) => None,
-    }
+    (restores && changes_images)
+        .then(|| "CheckpointRestore cannot change images: use Recreate".to_owned())
 }
 
 fn policy(spec: &SandboxUpdateOpsSpec) -> UpgradePolicyKind {

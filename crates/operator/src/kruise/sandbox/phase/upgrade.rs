@@ -1,11 +1,13 @@
 //! The upgrade of a sandbox: its pod is replaced by one of the new template, with commands before and after. The reason
 //! of the condition `Upgrading` is the step.
 
+mod checkpoint;
+
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use shoal_crds::kruise::names::{annotation, condition, label, reason};
-use shoal_crds::kruise::{SandboxPhase, SandboxSpec, SandboxStatus, UpgradePolicyKind};
+use shoal_crds::kruise::{SandboxPhase, SandboxSpec, SandboxStatus};
 
 use super::{Action, Seen, Step, initialize};
 use crate::conditions::{self, State, Truth};
@@ -16,10 +18,6 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a daemon may refuse its settings before the upgrade fails.
 const SETTINGS_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
-
-/// `CheckpointRestore` is accepted, and fails.
-pub(crate) const NO_EXECUTOR: &str = "the upgrade policy CheckpointRestore needs a checkpoint executor, which is not available yet; \
-                           the pod keeps running: use Recreate";
 
 /// When a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +73,7 @@ pub(crate) fn after_hook(
 ) {
     let (truth, reason, message) = match (when, failure) {
         (when, Some(failure)) => (Truth::False, when.failed(), failure),
-        (HookTime::Before, None) => prepared(spec),
+        (HookTime::Before, None) => (Truth::False, prepared(spec), ""),
         (HookTime::After, None) => (Truth::True, reason::SUCCEEDED, ""),
     };
     let state = State::new(condition::UPGRADING, truth, reason, message);
@@ -83,13 +81,11 @@ pub(crate) fn after_hook(
 }
 
 /// The step after the command that runs before the upgrade.
-fn prepared(spec: &SandboxSpec) -> (Truth, &'static str, &'static str) {
-    let policy = spec.upgrade_policy.as_ref().and_then(|policy| policy.kind);
-    match policy.unwrap_or_default() {
-        UpgradePolicyKind::Recreate => (Truth::False, reason::UPGRADE_POD, ""),
-        UpgradePolicyKind::CheckpointRestore => {
-            (Truth::False, reason::CHECKPOINT_FAILED, NO_EXECUTOR)
-        }
+fn prepared(spec: &SandboxSpec) -> &'static str {
+    if spec.keeps_files_in_upgrades() {
+        reason::CHECKPOINTING
+    } else {
+        reason::UPGRADE_POD
     }
 }
 
@@ -149,9 +145,9 @@ impl<'a> Step<'a> {
             reason::RESUMING => self.wait_for_resumed_pod(),
             reason::RESUME_SUCCEED => self.wait_for_template(),
             reason::PRE_UPGRADE => self.prepare(),
-            reason::PRE_UPGRADE_FAILED | reason::CHECKPOINT_FAILED if changed => {
-                self.again(reason::PRE_UPGRADE);
-            }
+            reason::PRE_UPGRADE_FAILED if changed => self.again(reason::PRE_UPGRADE),
+            reason::CHECKPOINTING => self.save_files(),
+            reason::CHECKPOINT_FAILED if changed => self.save_files_again(),
             // The template has not changed yet.
             reason::UPGRADE_POD_FAILED if self.is_resumed_to_upgrade() => {
                 self.wait_for_resumed_pod();
@@ -250,16 +246,21 @@ impl<'a> Step<'a> {
             return self.succeed();
         }
         let spec = &self.input.sandbox.spec;
-        let (truth, step, message) = prepared(spec);
-        let fails = step == reason::CHECKPOINT_FAILED;
-        if let Some(hook) = hook(spec, HookTime::Before).filter(|_| !fails) {
+        let step = prepared(spec);
+        let keeps_files = step == reason::CHECKPOINTING;
+        if let Some(why) = self.refuse_to_keep_files(pod).filter(|_| keeps_files) {
+            return self.wait(reason::CHECKPOINT_FAILED, why);
+        }
+        if let Some(hook) = hook(spec, HookTime::Before) {
             if !self.initialize(pod, reason::PRE_UPGRADE_FAILED) {
                 self.next.action = Action::Run(hook);
             }
             return;
         }
-        self.set(condition::UPGRADING, truth, step, message);
-        if step == reason::UPGRADE_POD {
+        self.reach(step);
+        if keeps_files {
+            self.save_files();
+        } else {
             self.replace_pod();
         }
     }

@@ -211,17 +211,117 @@ fn a_pod_that_cannot_start_fails_the_upgrade_and_may_recover() {
     assert_eq!(corrected.action, Action::DeletePod);
 }
 
+/// A sandbox in a step of an upgrade that keeps files.
+fn restoring(step: &str) -> Value {
+    let mut template = template("one");
+    template["spec"]["runtimeClassName"] = "shoal".into();
+    template["spec"]["containers"][0]["env"] = json!([{"name": "NEW", "value": "1"}]);
+    let spec = json!({"upgradePolicy": {"type": "CheckpointRestore"}, "template": template});
+    with(at(step), &json!({"spec": spec}))
+}
+
+/// The next step with a checkpoint of the pod.
+fn saved(sandbox: &Sandbox, pod: Seen<'_>, phase: &str, marks: &Value) -> Next {
+    let mut checkpoint = json!({
+        "metadata": {"name": "kept", "annotations": marks}, "spec": {},
+        "status": {"phase": phase, "message": "why"},
+    });
+    checkpoint["metadata"]["annotations"][annotation::PAUSED_POD] = "p".into();
+    next(&Input {
+        sandbox,
+        blueprint: &Blueprint::inline(sandbox).unwrap(),
+        pod,
+        saved: Some(&serde_json::from_value(checkpoint).unwrap()),
+        resizes: true,
+        now: NOW.parse().unwrap(),
+    })
+}
+
 #[test]
-fn a_checkpoint_cannot_be_made_yet() {
-    let restores = json!({"spec": {"upgradePolicy": {"type": "CheckpointRestore"}}});
-    let next = step(
-        &sandbox(&with(at("PreUpgrade"), &restores)),
-        Seen::Own(&pod_with("one")),
-    );
+fn a_pod_is_saved_before_it_is_replaced_by_one_with_its_files() {
+    let old = pod_with("one");
+    let begun = step(&sandbox(&restoring("PreUpgrade")), Seen::Own(&old));
+    let files: &[&str] = &["filesystem"];
     assert_eq!(
-        (reason_of(&next), &next.action),
+        (reason_of(&begun), &begun.action),
+        ("Checkpointing", &Action::Save(files))
+    );
+    let saving = sandbox(&restoring("Checkpointing"));
+    let waits = saved(&saving, Seen::Own(&old), "Creating", &json!({}));
+    assert_eq!(
+        (reason_of(&waits), &waits.action),
+        ("Checkpointing", &Action::Nothing)
+    );
+    let ending = json!({annotation::CHECKPOINT_ENDING: NOW});
+    let ends = saved(&saving, Seen::Own(&old), "Creating", &ending);
+    assert_eq!(ends.action, Action::DeletePod);
+    let complete = saved(&saving, Seen::Absent, "Succeeded", &json!({}));
+    assert_eq!((reason_of(&complete), complete.again), ("UpgradePod", true));
+    let replacing = sandbox(&restoring("UpgradePod"));
+    assert_eq!(step(&replacing, Seen::Absent).action, Action::CreatePod);
+}
+
+#[test]
+fn a_save_that_fails_leaves_the_pod_until_the_specification_changes() {
+    let old = pod_with("one");
+    let saving = sandbox(&restoring("Checkpointing"));
+    let failed = saved(&saving, Seen::Own(&old), "Failed", &json!({}));
+    assert_eq!(
+        (reason_of(&failed), &failed.action),
         ("CheckpointFailed", &Action::Nothing)
     );
+    assert!(failed.status.message.contains("why; the pod keeps running"));
+    let same = sandbox(&restoring("CheckpointFailed"));
+    let same = saved(&same, Seen::Own(&old), "Failed", &json!({}));
+    assert_eq!(same.action, Action::Nothing);
+    let change = json!({"metadata": {"generation": 3}});
+    let changed = sandbox(&with(restoring("CheckpointFailed"), &change));
+    let again = saved(&changed, Seen::Own(&old), "Failed", &json!({}));
+    assert_eq!(
+        (reason_of(&again), &again.action),
+        ("PreUpgrade", &Action::ForgetSave)
+    );
+}
+
+#[test]
+fn files_are_kept_for_the_same_images_in_pods_that_can_be_saved() {
+    let old = pod_with("one");
+    let image =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "two"}]}}}});
+    let class = json!({"spec": {"template": {"spec": {"runtimeClassName": "gvisor"}}}});
+    for (change, why) in [(image, "cannot change images"), (class, "runtimeClassName")] {
+        let refused = sandbox(&with(restoring("PreUpgrade"), &change));
+        let refused = step(&refused, Seen::Own(&old));
+        assert_eq!(
+            (reason_of(&refused), &refused.action),
+            ("CheckpointFailed", &Action::Nothing)
+        );
+        assert!(refused.status.message.contains(why), "{why}");
+    }
+}
+
+#[test]
+fn the_command_before_an_upgrade_runs_before_the_save() {
+    let hooked = sandbox(&with(restoring("PreUpgrade"), &hooks()));
+    let first = step(&hooked, Seen::Own(&pod_with("one")));
+    assert!(matches!(
+        first.action,
+        Action::Run(Hook {
+            when: HookTime::Before,
+            ..
+        })
+    ));
+    let mut status = first.status;
+    after_hook(
+        &mut status,
+        &hooked.spec,
+        HookTime::Before,
+        None,
+        Some(2),
+        NOW.parse().unwrap(),
+    );
+    let known = conditions::find(&status.conditions, condition::UPGRADING).unwrap();
+    assert_eq!(known.reason, "Checkpointing");
 }
 
 #[test]
