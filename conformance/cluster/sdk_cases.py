@@ -36,7 +36,6 @@ DIFFERENT = {
     "test_a_body_of_blanks_clears_no_rules": "a request has no network rules",
     "test_metrics_are_measured": "the disk is that of the node",
     "test_traffic_is_measured": "a cluster measures no traffic",
-    "test_a_private_port_wants_its_token": "ports have no tokens",
     "test_a_host_is_masked": "requests keep their host name",
 }
 

@@ -58,8 +58,8 @@ impl SandboxAccess for Access {
         record::access_token(&sandbox)
     }
 
-    /// Ports of a pod are public here: a network policy says who reaches them.
-    fn traffic_access_token(&self, _: &SandboxRecord) -> Option<Token> {
-        None
+    fn traffic_access_token(&self, record: &SandboxRecord) -> Option<Token> {
+        let sandbox = self.sandboxes.watched.find(&id_index(&record.id))?;
+        record::traffic_access_token(&sandbox)
     }
 }

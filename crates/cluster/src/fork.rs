@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use jiff::Timestamp as Time;
 use shoal_core::auth::Principal;
+use shoal_core::network::RequestedNetwork;
 use shoal_core::ports::create::{CreateError, Created, SandboxRequest};
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::ports::snapshots::TakeError;
@@ -90,7 +91,13 @@ fn request(
         metadata.insert(annotation::RETURN_SANDBOX_IP.to_owned(), "true".to_owned());
     }
     let pauses = record.spec.lifecycle.on_timeout == OnTimeout::Pause;
+    let mut network = RequestedNetwork::default();
+    // Private ports stay private. Each fork gets a token of its own.
+    if !record.spec.network.allow_public_traffic {
+        network.allow_public_traffic = Some(false);
+    }
     SandboxRequest {
+        network,
         timeout,
         on_timeout: if pauses {
             OnTimeout::Pause
@@ -122,6 +129,7 @@ mod tests {
                 "labels": {"tier": "gold", "app": "code", "agents.kruise.io/sandbox-claimed": "true"},
                 "annotations": {
                     "purpose": "test", "agents.kruise.io/wake-on-traffic": "true",
+                    annotation::TRAFFIC_ACCESS_TOKEN: "secret",
                     "agents.kruise.io/init-runtime-request": r#"{"envVars": {"A": "b", "E2B_SANDBOX_ID": "i"}}"#,
                 },
             },
@@ -137,6 +145,7 @@ mod tests {
         assert_eq!(request.timeout, Duration::from_secs(15));
         assert_eq!(request.on_timeout, OnTimeout::Pause);
         assert!(request.auto_resume);
+        assert_eq!(request.network.allow_public_traffic, Some(false));
         assert_eq!(
             request.env.into_iter().collect::<Vec<_>>(),
             [("A".to_owned(), "b".to_owned())]

@@ -156,6 +156,7 @@ fn network(sandbox: &Sandbox) -> NetworkPolicy {
             internet: internet.map(|value| value == "true"),
             ..Egress::default()
         },
+        allow_public_traffic: traffic_access_token(sandbox).is_none(),
         ..NetworkPolicy::default()
     }
 }
@@ -247,6 +248,12 @@ pub(crate) fn access_token(sandbox: &Sandbox) -> Option<Token> {
     let text = sandbox
         .annotation(annotation::RUNTIME_ACCESS_TOKEN)
         .or_else(|| sandbox.annotation(annotation::ENVD_ACCESS_TOKEN))?;
+    serde_json::from_value(text.into()).ok()
+}
+
+/// The token that requests to its ports require; none if they are public.
+pub(crate) fn traffic_access_token(sandbox: &Sandbox) -> Option<Token> {
+    let text = sandbox.annotation(annotation::TRAFFIC_ACCESS_TOKEN)?;
     serde_json::from_value(text.into()).ok()
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp as Time;
 use shoal_core::BoxFuture;
-use shoal_core::auth::{Token, TokenSeed};
+use shoal_core::auth::{Principal, Token, TokenSeed};
 use shoal_core::id::{KeyId, SandboxId};
 use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::routes::{
@@ -48,7 +48,7 @@ impl Routes {
             // Without a token of its own the daemon takes none either; this one opens nothing.
             guest_token: token.clone().unwrap_or_else(|| useless(&id)),
             envd_access_token: token,
-            traffic_access_token: None,
+            traffic_access_token: record::traffic_access_token(sandbox),
             mask_request_host: None,
             is_parkable: false,
             sandbox: id,
@@ -67,29 +67,42 @@ impl Routes {
         name: &str,
         credential: Credential,
     ) -> Result<Authorized, NotAuthorized> {
-        // Sandboxes have no traffic tokens here.
-        let Credential::Key(api_key) = credential else {
-            return Err(NotAuthorized::Unproven);
+        let (found, key) = match credential {
+            Credential::Key(api_key) => {
+                let principal = self.keys.holder(&api_key).ok_or(NotAuthorized::Unproven)?;
+                let found = self.of_team(&principal, name);
+                (found.ok_or(NotAuthorized::NotFound)?, Some(principal.key))
+            }
+            Credential::Traffic(offered) => {
+                let id = name.parse().map_err(|_| NotAuthorized::Unproven)?;
+                let found = self.sandboxes.visible(&id).ok_or(NotAuthorized::Unproven)?;
+                let token = record::traffic_access_token(&found);
+                if !token.is_some_and(|token| token.matches(&offered)) {
+                    return Err(NotAuthorized::Unproven);
+                }
+                (found, None)
+            }
         };
-        let principal = self.keys.holder(&api_key).ok_or(NotAuthorized::Unproven)?;
-        let by_id = name.parse().ok().and_then(|id| self.sandboxes.visible(&id));
-        let by_name = || {
-            let named = (principal.slug.to_string(), name.to_owned());
-            let named = self.sandboxes.watched.get(&named);
-            named.filter(|sandbox| record::is_claimed(sandbox))
-        };
-        let found = by_id.or_else(by_name).ok_or(NotAuthorized::NotFound)?;
-        if found.metadata.namespace.as_deref() != Some(principal.slug.as_str()) {
-            return Err(NotAuthorized::NotFound);
-        }
         Ok(Authorized {
             sandbox: identity::sandbox_id(&found),
             port: record::of(&found, Time::now())
                 .spec
                 .port
                 .map_or(DEFAULT_PORT, NonZeroU16::get),
-            key: Some(principal.key),
+            key,
         })
+    }
+
+    /// A sandbox of the key's team, by its id or its name.
+    fn of_team(&self, principal: &Principal, name: &str) -> Option<Arc<Sandbox>> {
+        let team = principal.slug.to_string();
+        let by_id = name.parse().ok().and_then(|id| self.sandboxes.visible(&id));
+        let by_name = || {
+            let named = self.sandboxes.watched.get(&(team.clone(), name.to_owned()));
+            named.filter(|sandbox| record::is_claimed(sandbox))
+        };
+        let found = by_id.or_else(by_name)?;
+        (found.metadata.namespace.as_ref() == Some(&team)).then_some(found)
     }
 }
 
@@ -112,7 +125,7 @@ impl RouteTable for Routes {
                 if sandbox.annotation(WAKE_ON_TRAFFIC) == Some("true") {
                     Lookup::Resumable(WakeAuth {
                         envd_access_token: record::access_token(&sandbox),
-                        traffic_access_token: None,
+                        traffic_access_token: record::traffic_access_token(&sandbox),
                     })
                 } else {
                     Lookup::Paused

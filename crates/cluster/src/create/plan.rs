@@ -142,7 +142,11 @@ impl Sandboxes {
         request::need_template(&set, &new)?;
         let closed = new.network.egress.internet == Some(false) || request::is_closed(&set);
         let metadata = std::mem::take(&mut new.metadata);
-        let (labels, annotations) = request::marks(&set, &new, metadata, &options)?;
+        let (labels, mut annotations) = request::marks(&set, &new, metadata, &options)?;
+        if new.network.allow_public_traffic == Some(false) {
+            let token = hex(&random::bytes::<32>()?);
+            annotations.insert(annotation::TRAFFIC_ACCESS_TOKEN.to_owned(), token);
+        }
         let init = (!options.skip_init).then(|| {
             let former = saved.unwrap_or_default();
             let mut env_vars = former.env_vars;

@@ -190,10 +190,8 @@ pub(super) fn refuse_unserved(new: &SandboxRequest, of_entry: bool) -> Result<()
     let network = &new.network;
     let rules = &network.egress;
     let rules = rules.allow.is_some() || rules.deny.is_some() || rules.dns_servers.is_some();
-    let isolated = network.allow_public_traffic == Some(false);
     let of_network = [
         ("a network rule in a request", rules),
-        ("a sandbox whose ports need a token", isolated),
         (
             "another host name for requests",
             network.mask_request_host.is_some(),
@@ -215,10 +213,8 @@ pub(super) fn refuse_unserved(new: &SandboxRequest, of_entry: bool) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-    use shoal_core::network::RequestedNetwork;
-
     use super::*;
+    use serde_json::json;
 
     fn request() -> SandboxRequest {
         let Ok(template) = "code".parse::<shoal_core::template::TemplateRef>() else {
@@ -232,18 +228,12 @@ mod tests {
         assert!(refuse_unserved(&request(), false).is_ok());
         let mut ruled = request();
         ruled.network.egress.deny = Some(vec!["8.8.8.8".parse().unwrap()]);
-        let mut private = request();
-        private.network = RequestedNetwork {
-            allow_public_traffic: Some(false),
-            ..RequestedNetwork::default()
-        };
         let mut masked = request();
         masked.network.mask_request_host = Some("localhost:${PORT}".parse().unwrap());
         let mut large = request();
         large.resources.memory = Some(shoal_core::resources::Mib(4096));
         for (unserved, what) in [
             (ruled, "network rule"),
-            (private, "ports need a token"),
             (masked, "host name"),
             (large, "memory"),
         ] {

@@ -79,6 +79,8 @@ pub const HASH_WITHOUT_IMAGE_RESOURCES: &str =
 pub const ENVD_ACCESS_TOKEN: &str = "e2b.agents.kruise.io/envd-access-token";
 /// The older name of [`RUNTIME_URL`].
 pub const ENVD_URL: &str = "e2b.agents.kruise.io/envd-url";
+/// The token that requests to the sandbox's ports need at the gateway. Ports of a sandbox without it are public.
+pub const TRAFFIC_ACCESS_TOKEN: &str = "e2b.agents.kruise.io/traffic-access-token";
 /// The CSI mounts of the sandbox, as a JSON array.
 pub const CSI_VOLUME_CONFIG: &str = "e2b.agents.kruise.io/csi-volume-config";
 /// The digest of the request that made the sandbox, if it had an idempotency key.
