@@ -124,7 +124,10 @@ def interruptible() -> None:
 #: Cases of the SDKs that a cluster passes, too, but for those that `sdk_cases` names.
 SDK_IN_CLUSTER = [
     f"conformance/sdk/test_{name}.py"
-    for name in ("commands", "files", "pty", "watch", "git", "promptness", "life", "mistakes", "gateway", "urls")
+    for name in (
+        "commands", "files", "pty", "watch", "git", "promptness", "life", "mistakes", "gateway", "urls",
+        "sessions", "session_files", "session_preview", "session_secrets",
+    )
 ]
 
 

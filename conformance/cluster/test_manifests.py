@@ -48,6 +48,7 @@ api:
   logLevel: debug
   extraArgs: [--set=gateway.connections=100]
   serviceAccount: {name: another-api}
+sessions: {enabled: true, template: code, contents: "s3://sessions/here", storage: {size: 5Gi, className: fast}}
 node:
   enabled: true
   parallel: 4
@@ -117,7 +118,7 @@ def test_helm_finds_no_fault_with_the_chart(otherwise):
     ("api.team=Agents", "team"), ("api.maxTimeout=forever", "maxTimeout"), ("api.domain=-.org", "domain"),
     ("api.ingress.enabled=true", "api.domain is required"), ("api.replica=3", "replica"),
     ("node.storeSize=much", "storeSize"), ("node.namespaceShare=101", "namespaceShare"), ("node.paths.state=run", "state"),
-    ("node.objects.url=bucket", "url"),
+    ("node.objects.url=bucket", "url"), ("sessions.storage.size=much", "size"),
     ("api.httpRoute.enabled=true,api.domain=example.org", "parentRefs is required"),
 ])
 def test_wrong_values_are_refused(value, told):
@@ -143,7 +144,8 @@ def test_the_program_knows_the_flags(otherwise, tmp_path):
     environment = {"KUBECONFIG": str(tmp_path / "missing"), "PATH": os.environ["PATH"]}
     for options in ([], ["--values", otherwise]):
         deployments = of_kind(manifests.rendered(*options), "Deployment")
-        assert {one["metadata"]["name"] for one in deployments} == {"shoal", "shoal-api", "shoal-router"}
+        programs = {"shoal", "shoal-api", "shoal-router"} | ({"shoal-sessions"} if options else set())
+        assert {one["metadata"]["name"] for one in deployments} == programs
         for deployment in deployments:
             arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
             elsewhere = [re.sub(r"(-address=|listen=)[\d.]*:\d+$", r"\g<1>127.0.0.1:0", one) for one in arguments]
@@ -182,6 +184,8 @@ def test_selectors_find_the_pods_of_one_program(otherwise):
                 name = one["metadata"]["name"]
                 if "router" in name or name == "routes":
                     of = "shoal-router"
+                elif name == "shoal-sessions":
+                    of = name
                 else:
                     of = "shoal-api" if "shoal-api" in name or name == "e2b" else "shoal"
                 assert found == [of], f"{kind} {name}"
@@ -226,16 +230,36 @@ def test_the_api_gets_its_certificate_and_its_settings(otherwise):
     assert [one["mountPath"] for one in plain["volumeMounts"]] == ["/tmp"]
 
 
+def test_sessions_have_one_replica_with_a_disk(otherwise):
+    made = manifests.rendered("--values", otherwise)
+    sessions, = (one for one in of_kind(made, "Deployment") if one["metadata"]["name"] == "shoal-sessions")
+    assert sessions["spec"]["replicas"] == 1 and sessions["spec"]["strategy"] == {"type": "Recreate"}
+    pod = sessions["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "another-api" and pod["securityContext"]["fsGroup"] == 65532
+    container, = pod["containers"]
+    given = {"--data=/var/lib/shoal/data", "--set=kubernetes.sessions=true", "--set=sessions.template=code"}
+    assert given | {"--set=sessions.contents=s3://sessions/here"} <= set(container["args"])
+    assert len([one for one in container["args"] if one.startswith("--data=")]) == 1
+    claim, = of_kind(made, "PersistentVolumeClaim")
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}} in pod["volumes"]
+    assert claim["spec"]["storageClassName"] == "fast" and claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert "sessions" not in str([one["metadata"]["name"] for one in objects(manifests.rendered())])
+
+
 def test_the_ways_from_outside_lead_to_the_api_and_all_sandboxes(otherwise):
     made = manifests.rendered("--values", otherwise)
-    hosts = ["api.sandboxes.example.org", "*.sandboxes.example.org"]
+    hosts, previews = ["api.sandboxes.example.org", "*.sandboxes.example.org"], "*.preview.sandboxes.example.org"
     ingress, = of_kind(made, "Ingress")
-    assert [rule["host"] for rule in ingress["spec"]["rules"]] == ingress["spec"]["tls"][0]["hosts"] == hosts
-    backends = [path["backend"]["service"] for rule in ingress["spec"]["rules"] for path in rule["http"]["paths"]]
-    assert backends == [{"name": "e2b", "port": {"name": "http"}}] * 2
-    route, = of_kind(made, "HTTPRoute")
-    assert route["spec"]["hostnames"] == hosts
-    assert route["spec"]["rules"] == [{"backendRefs": [{"name": "e2b", "port": 8443}]}]
+    assert [rule["host"] for rule in ingress["spec"]["rules"]] == ingress["spec"]["tls"][0]["hosts"] == [*hosts, previews]
+    ways = [
+        (path["path"], path["backend"]["service"]["name"]) for rule in ingress["spec"]["rules"] for path in rule["http"]["paths"]
+    ]
+    assert ways == [("/api/v1/sessions", "shoal-sessions"), ("/", "e2b"), ("/", "e2b"), ("/", "shoal-sessions")]
+    of_api, of_previews = of_kind(made, "HTTPRoute")
+    assert of_api["spec"]["hostnames"] == hosts and of_previews["spec"]["hostnames"] == [previews]
+    named = [[(one["name"], one["port"]) for one in rule["backendRefs"]] for rule in of_api["spec"]["rules"]]
+    assert named == [[("shoal-sessions", 8443)], [("e2b", 8443)]]
+    assert of_previews["spec"]["rules"] == [{"backendRefs": [{"name": "shoal-sessions", "port": 8443}]}]
     assert not {"Ingress", "HTTPRoute"} & {one["kind"] for one in objects(manifests.rendered())}
 
 
@@ -251,7 +275,7 @@ def test_an_autoscaler_keeps_its_number_of_replicas(otherwise):
     scalers = of_kind(made, "HorizontalPodAutoscaler")
     assert [one["spec"]["scaleTargetRef"]["name"] for one in scalers] == ["shoal-api", "shoal-router"]
     replicas = {one["metadata"]["name"]: one["spec"].get("replicas") for one in of_kind(made, "Deployment")}
-    assert replicas == {"shoal": 1, "shoal-router": None, "shoal-api": None}
+    assert replicas == {"shoal": 1, "shoal-router": None, "shoal-api": None, "shoal-sessions": 1}
     assert not of_kind(manifests.rendered(), "HorizontalPodAutoscaler")
 
 

@@ -1,12 +1,16 @@
 //! `shoal serve --backend kubernetes`: the API and the gateway over the custom resources of a cluster.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use shoal_cluster::{Backend, BackendConfig, CatalogueFiles, TemplatesConfig};
 use shoal_core::auth::TeamSlug;
-use shoal_engine::{CustomImages, SystemClock};
+use shoal_core::ports::Ports;
+use shoal_engine::{CustomImages, SqliteStore, SystemClock};
+use shoal_node::{lock, modes};
 use shoal_tasks::Tasks;
 use tokio_util::sync::CancellationToken;
 
@@ -14,9 +18,9 @@ use crate::api;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::descriptors::{self, Shares};
-use crate::listen;
+use crate::sessions::with_sessions;
 use crate::telemetry::Telemetry;
-use crate::{app, stop};
+use crate::{app, listen, session_contents, stop};
 
 /// After this time without an answer of the API server, the log says so again.
 const SYNCING: Duration = Duration::from_secs(10);
@@ -28,6 +32,7 @@ pub(crate) struct Cluster {
     pub(crate) config_map: String,
     pub(crate) pool_namespaces: Vec<String>,
     pub(crate) blueprint_file: PathBuf,
+    pub(crate) sessions: bool,
 }
 
 /// Serves until a signal. Replicas share nothing but the cluster.
@@ -75,6 +80,10 @@ pub(crate) async fn run(
     let shares = Shares::of(descriptors::raise(), 0);
     let stopping = CancellationToken::new();
     let (ports, routes) = (backend.ports(), backend.routes());
+    let (ports, _lock) = match cluster.sessions {
+        true => serve_sessions(config, ports, &mut tasks).await?,
+        false => (ports, None),
+    };
     let (dispatch, mcp) = app::dispatch(config, ports, routes, &shares, &audit, &stopping);
     let acceptor = certificates.map(|certificates| certificates.acceptor);
     // Requests have their state in the cluster: only MCP sessions end here.
@@ -94,6 +103,21 @@ pub(crate) async fn run(
     // Flushes the last events.
     tokio::task::spawn_blocking(move || audit.end()).await?;
     ended
+}
+
+/// The ports with sessions, whose records and contents are in the data directory, and its lock. Their machines are sandboxes
+/// of the cluster.
+async fn serve_sessions(
+    config: &Config,
+    ports: Ports,
+    tasks: &mut Tasks,
+) -> anyhow::Result<(Ports, Option<File>)> {
+    modes::make(&config.data).context("the data directory")?;
+    let lock = lock::take(&config.data)?;
+    let contents = session_contents::open(&config.data, config.templates.contents.as_ref()).await?;
+    let store = Arc::new(SqliteStore::open(&config.data.join("shoal.db"))?);
+    let ports = with_sessions(config, ports, store, contents, tasks).await?;
+    Ok((ports, Some(lock)))
 }
 
 /// Waits until the watches have shown everything.

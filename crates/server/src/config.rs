@@ -55,6 +55,8 @@ pub(crate) enum BackendSettings {
         pool_namespaces: Vec<String>,
         /// The file with the first blueprint.
         blueprint_file: PathBuf,
+        /// Whether this replica serves sessions.
+        sessions: bool,
     },
 }
 
@@ -193,6 +195,7 @@ fn read_backend(reader: &mut Reader<'_>) -> Option<BackendSettings> {
         },
     );
     let blueprint_file = reader.parse("kubernetes.blueprint_file", "a path");
+    let sessions = reader.parse("kubernetes.sessions", "true or false");
     let in_cluster = reader.with("backend", "machine or kubernetes", |text| match text {
         "machine" => Some(false),
         "kubernetes" => Some(true),
@@ -205,6 +208,7 @@ fn read_backend(reader: &mut Reader<'_>) -> Option<BackendSettings> {
             config_map: config_map?,
             pool_namespaces: pool_namespaces?,
             blueprint_file: blueprint_file?,
+            sessions: sessions?,
         }
     } else {
         BackendSettings::Machine

@@ -247,6 +247,7 @@ fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
             config_map,
             pool_namespaces,
             blueprint_file,
+            sessions,
         } => {
             let cluster = cluster::Cluster {
                 namespace,
@@ -254,6 +255,7 @@ fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
                 config_map,
                 pool_namespaces,
                 blueprint_file,
+                sessions,
             };
             runtime.block_on(cluster::run(cluster, &config, &telemetry))
         }

@@ -60,6 +60,7 @@ settings! {
     "gateway.connections" = "2500", "maximum number of concurrent requests into a sandbox";
     "gateway.trusted_proxies" = "", "proxies whose X-Forwarded-For, -Proto and -Host are forwarded, separated by commas, like 10.0.0.0/8; those of other clients are replaced";
     "templates.file" = "config/templates.json", "the template catalogue; a relative path is in the data directory";
+    "kubernetes.sessions" = "false", "with the backend kubernetes: whether this replica serves sessions, which its data directory keeps: one replica of a cluster may";
     "templates.default" = "base", "template of a request without template and image";
     "templates.default_image" = "", "image of such a request if that template does not exist";
     "templates.custom_images" = "admin", "keys whose requests may name an image: admin or any";

@@ -150,6 +150,7 @@ fn the_backend_is_this_machine_or_a_cluster() {
         config_map: "shoal-templates".to_owned(),
         pool_namespaces: Vec::new(),
         blueprint_file: "config/sandbox.yaml".into(),
+        sessions: false,
     };
     assert_eq!(read(&cluster).unwrap().backend, expected);
     let text = read(&[("SHOAL_BACKEND", "k8s")]).unwrap_err().to_string();

@@ -1,7 +1,7 @@
 {{/*
 The Deployment of a program. Beside those of _helpers.tpl, it takes `args`; `ports` by name, without those of
 metrics and health; and optionally `labels` of the pods, `volumes` and `volumeMounts`, `scaled` if the number of
-replicas is not the chart's business, and `probe`, the request of all probes of a program without a port for them.
+replicas is not the chart's business, `strategy` of its updates, `fsGroup` of its volumes, and `probe`, the request of all probes of a program without a port for them.
 */}}
 {{- define "shoal.deployment" -}}
 apiVersion: apps/v1
@@ -11,6 +11,10 @@ metadata:
 spec:
   {{- if not .scaled }}
   replicas: {{ .values.replicas }}
+  {{- end }}
+  {{- with .strategy }}
+  strategy:
+    type: {{ . }}
   {{- end }}
   selector:
     matchLabels:
@@ -40,6 +44,9 @@ spec:
       {{- end }}
       securityContext:
         {{- toYaml .root.Values.podSecurityContext | nindent 8 }}
+        {{- with .fsGroup }}
+        fsGroup: {{ . }}
+        {{- end }}
       # Five seconds until no Service sends requests here; then reconciles and requests end within ten, and the operator
       # releases its lease.
       terminationGracePeriodSeconds: 25

@@ -21,7 +21,7 @@ impl NoSessions {
     pub(super) fn refused<T>() -> Result<T, SessionError> {
         Err(SessionError::NotServed(NotServed {
             what: "sessions",
-            instead: "use a server on one machine, or sandboxes",
+            instead: "ask the replica with kubernetes.sessions=true, if the cluster has one",
         }))
     }
 }
