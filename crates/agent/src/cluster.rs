@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use kube::core::PartialObjectMeta;
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 use shoal_checkpoint::{CheckpointId, Manifest};
@@ -48,8 +47,7 @@ impl Cluster {
         api.get_opt(name).await
     }
 
-    /// The metadata of all pods.
-    pub(crate) fn pods(&self) -> Api<PartialObjectMeta<Pod>> {
+    pub(crate) fn pods(&self) -> Api<Pod> {
         Api::all(self.client.clone())
     }
 

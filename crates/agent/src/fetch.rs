@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use shoal_checkpoint::{CheckpointId, IMAGES, RESTORE_FROM, StoreError};
 
@@ -41,12 +40,16 @@ pub(crate) async fn watch(agent: Arc<Agent>) {
     }
 }
 
-/// The checkpoint of a pod, if the operator allows that it comes from elsewhere.
-fn wanted(pod: &PartialObjectMeta<Pod>) -> Option<Wanted> {
+/// The checkpoint of a pod that starts, or starts again, if the operator allows that it comes from elsewhere.
+fn wanted(pod: &Pod) -> Option<Wanted> {
     let annotations = pod.metadata.annotations.as_ref()?;
-    let alive = pod.metadata.deletion_timestamp.is_none();
     let id = annotations.get(RESTORE_FROM)?.parse().ok()?;
-    (alive && annotations.contains_key(IMAGES)).then_some(Wanted {
+    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
+    let mut conditions = conditions.flatten();
+    // It runs: its copy may have been deleted to make room.
+    let is_ready = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
+    let starts = pod.metadata.deletion_timestamp.is_none() && !is_ready;
+    (starts && annotations.contains_key(IMAGES)).then_some(Wanted {
         namespace: pod.namespace()?,
         pod: pod.name_any(),
         id,
@@ -141,17 +144,20 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_fetched_for_pods_that_the_operator_lets_start_anywhere() {
-        let of = |annotations: serde_json::Value| {
+        let with = |annotations: serde_json::Value, ready: &str| {
             let pod = json!({
-                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
                 "metadata": {"name": "p", "namespace": "ns", "annotations": annotations},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]},
             });
             wanted(&serde_json::from_value(pod).unwrap())
         };
+        let of = |annotations| with(annotations, "False");
         let id = format!("{}-{}", "1".repeat(32), "2".repeat(24));
         let found = of(json!({RESTORE_FROM: id, IMAGES: "{}"})).unwrap();
         assert_eq!((found.namespace.as_str(), found.pod.as_str()), ("ns", "p"));
         assert_eq!(found.id.to_string(), id);
+        let runs = with(json!({RESTORE_FROM: id, IMAGES: "{}"}), "True");
+        assert_eq!(runs, None);
         assert_eq!(of(json!({RESTORE_FROM: id})), None, "its node has it");
         assert_eq!(of(json!({IMAGES: "{}"})), None);
         assert_eq!(of(json!({RESTORE_FROM: "../x", IMAGES: "{}"})), None);

@@ -11,8 +11,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::TryStreamExt;
 use object_store::buffered::BufWriter;
+use object_store::local::LocalFileSystem;
 use object_store::path::Path as Location;
 use object_store::prefix::PrefixStore;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
@@ -57,13 +58,19 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// The checkpoints of a cluster at a URL: `s3://…`, `gs://…`, `az://…` or `file:///…`.
+    /// The checkpoints of a cluster at a URL: `s3://…`, `gs://…`, `az://…`, or `file:///…` of a directory that is there.
     /// `environment` has the settings of the store.
     pub(crate) fn open(
         url: &Url,
         cluster: &str,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, Error> {
+        if let ("file", Ok(directory)) = (url.scheme(), url.to_file_path()) {
+            let files = LocalFileSystem::new_with_prefix(directory)?;
+            // A directory without files would be listed as a checkpoint.
+            let files = files.with_automatic_cleanup(true).with_fsync(true);
+            return Ok(Self::below(files, &Location::default().join(cluster)));
+        }
         let is_setting = |name: &str| SETTINGS.iter().any(|prefix| name.starts_with(prefix));
         let settings = environment.into_iter().filter(|(name, _)| is_setting(name));
         let (objects, prefix) = object_store::parse_url_opts(url, settings)?;
@@ -152,20 +159,17 @@ impl Objects {
     /// Deletes a checkpoint: hides it first. One that is gone is no error.
     pub(crate) async fn delete(&self, namespace: &str, key: &Key) -> Result<(), TransferError> {
         let place = place(namespace, key);
-        match self.objects.delete(&within(&place, MANIFEST)).await {
-            Err(Error::NotFound { .. }) => {}
-            hidden => hidden?,
-        }
+        let manifest = within(&place, MANIFEST);
         let found = self.objects.list(Some(&place));
-        let found = found.map_ok(|found| found.location).boxed();
-        let deleted = self.objects.delete_stream(found);
-        deleted
-            .try_for_each(|_| std::future::ready(Ok(())))
-            .await
-            .or_else(|error| match error {
-                Error::NotFound { .. } => Ok(()),
-                error => Err(error.into()),
-            })
+        let found: Vec<Location> = found.map_ok(|found| found.location).try_collect().await?;
+        let others = found.into_iter().filter(|file| *file != manifest);
+        for file in [manifest.clone()].into_iter().chain(others) {
+            match self.objects.delete(&file).await {
+                Err(Error::NotFound { .. }) => {}
+                deleted => deleted?,
+            }
+        }
+        Ok(())
     }
 
     /// The checkpoints of which there is a file: namespaces and keys.

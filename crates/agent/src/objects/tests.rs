@@ -119,6 +119,13 @@ async fn a_directory_serves_as_well() {
     let (_there, target) = empty();
     fetched(&objects, &id, &target).await.unwrap();
     objects.delete("ns", id.key()).await.unwrap();
+    objects.delete("ns", id.key()).await.unwrap();
+    assert!(objects.list().await.unwrap().is_empty());
+    let missing = Url::from_directory_path(shared.path().join("missing")).unwrap();
+    assert!(
+        Objects::open(&missing, "cluster", []).is_err(),
+        "its volume is not mounted"
+    );
     assert!(Objects::open(&"ftp://x/y".parse().unwrap(), "cluster", []).is_err());
 }
 

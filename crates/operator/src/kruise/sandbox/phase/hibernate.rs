@@ -36,9 +36,11 @@ impl Step<'_> {
         saved.or_else(|| self.input.saved.map(|_| NOTHING))
     }
 
-    /// Adds the node of the checkpoint to the condition while the pod does not start there.
+    /// Adds the node of the checkpoint to the condition while the pod does not start there. Other nodes can fetch a stored one.
     pub(super) fn tell_of_node(&mut self) {
-        let node = self.input.saved.and_then(Checkpoint::node);
+        let saved = self.input.saved;
+        let saved = saved.filter(|saved| saved.annotation(annotation::CHECKPOINT_STORED).is_none());
+        let node = saved.and_then(Checkpoint::node);
         if let Some(node) = node.filter(|_| !self.next.status.message.is_empty()) {
             let message = format!(
                 "what was saved is on node {node}, which must be ready and have room for the pod: {}",
