@@ -99,6 +99,11 @@ def test_replicas_that_compete_claim_each_sandbox_once(replicas, key, cluster):
     uids = [claimed[one]["metadata"]["uid"] for one in ids]
     assert len(set(uids)) == size and len(waiting & set(uids)) >= size - 2, "nearly all waited in the pool"
     wait_until(lambda: available(cluster, "busy") >= size, 90, "the pool is full again")
+    # Each replica has counted what it was asked for.
+    seen = [call(replica, key, "GET", "/api/v1/pool/history/busy")[1]["data"][-1] for replica in replicas]
+    assert sum(one["claimed"] + one["misses"] for one in seen) == size, seen
+    assert [one["size"] for one in seen] == [size] * len(replicas)
+    assert call(replicas[0], key, "GET", "/api/v1/pool/history/none")[0] == 404
 
 
 def objects(replica: Replica, key: str, sandbox: str) -> dict[str, list[str]]:

@@ -32,7 +32,7 @@ use crate::initialize::Passes;
 use crate::installation::Cluster;
 use crate::keys::{FIRST_KEY, Keys, STORE};
 use crate::nodes::NodeAddresses;
-use crate::pools::Pools;
+use crate::pools::{PoolHistory, Pools};
 use crate::quotas::Quotas;
 use crate::routes::Routes;
 use crate::sandboxes::{self, Port, Sandboxes};
@@ -134,7 +134,15 @@ impl Backend {
             catalogue,
         };
         let passes = Passes::new(Api::namespaced(client.clone(), &config.system_namespace));
-        let (ports, routes) = assemble(client, &watches, installation, passes, &config, clock);
+        let (ports, routes) = assemble(
+            client,
+            &watches,
+            installation,
+            passes,
+            &config,
+            clock,
+            tasks,
+        );
         Ok(Self {
             ports,
             routes,
@@ -236,6 +244,7 @@ fn assemble(
     passes: Passes,
     config: &BackendConfig,
     clock: Arc<dyn Clock>,
+    tasks: &mut Tasks,
 ) -> (Ports, Arc<Routes>) {
     let templates = Arc::new(Templates::new(
         watches.sets.clone(),
@@ -253,6 +262,7 @@ fn assemble(
         templates: templates.clone(),
         saves: watches.saves.clone(),
         passes,
+        pools: PoolHistory::default(),
         max_timeout: config.max_timeout,
     });
     let routes = Arc::new(Routes {
@@ -260,6 +270,12 @@ fn assemble(
         keys: watches.keys.clone(),
     });
     let elsewhere = Arc::new(Elsewhere);
+    let pools = Arc::new(Pools {
+        sets: watches.sets.clone(),
+        sandboxes: sandboxes.clone(),
+        clock: clock.clone(),
+    });
+    tasks.spawn("history of pools", pools.clone().record());
     let ports = Ports {
         sandboxes: Arc::new(Port(sandboxes.clone())),
         access: Arc::new(Access {
@@ -271,10 +287,7 @@ fn assemble(
         builds: elsewhere.clone(),
         uploads: elsewhere.clone(),
         catalogue: watches.catalogue.clone(),
-        pools: Arc::new(Pools {
-            sets: watches.sets.clone(),
-            sandboxes: sandboxes.clone(),
-        }),
+        pools,
         keys: watches.keys.clone(),
         teams: Arc::new(TeamsPort {
             keys: watches.keys.clone(),

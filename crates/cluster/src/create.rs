@@ -154,10 +154,12 @@ impl Sandboxes {
             _ if plan.restored_from.is_some() => Pool::PassedBy,
             _ => pool,
         };
-        if pool == Pool::Used
-            && let Some(taken) = self.take(plan, reserved).await?
-        {
-            return Ok((taken, false));
+        if pool == Pool::Used {
+            let taken = self.take(plan, reserved).await?;
+            self.pools.count(key(&plan.set.metadata), taken.is_some());
+            if let Some(taken) = taken {
+                return Ok((taken, false));
+            }
         }
         if plan.options.pooled_only {
             if let Some(time) = plan.options.claim_timeout.filter(|_| pool == Pool::Used)

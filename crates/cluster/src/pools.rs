@@ -1,11 +1,14 @@
 //! Warm pools: the SandboxSets, and the sandboxes that wait in them.
 
+mod history;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp as Time;
 use shoal_core::BoxFuture;
 use shoal_core::catalogue::EntryName;
-use shoal_core::clock::Timestamp;
+use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::ports::pools::{MemberView, PoolFault, PoolSample, PoolView, Pools as PoolsPort};
 use shoal_crds::kruise::names::{annotation, condition, reason};
 use shoal_crds::kruise::{Sandbox, SandboxSet, SandboxState};
@@ -15,10 +18,13 @@ use crate::identity::{key, sandbox_id};
 use crate::sandboxes::Sandboxes;
 use crate::watched::Watched;
 
+pub(crate) use self::history::PoolHistory;
+
 /// The pools of all namespaces.
 pub(crate) struct Pools {
     pub(crate) sets: Arc<Watched<SandboxSet>>,
     pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Pools {
@@ -28,17 +34,46 @@ impl Pools {
         self.sandboxes.watched.find_all(&index)
     }
 
+    /// Keeps samples of all pools. Never returns.
+    pub(crate) async fn record(self: Arc<Self>) {
+        loop {
+            self.sandboxes.pools.add(self.now());
+            let next = self.clock.now() + history::EVERY;
+            self.clock.sleep_until(next).await;
+        }
+    }
+
+    /// All pools at this moment.
+    fn now(&self) -> BTreeMap<String, PoolSample> {
+        let at = self.clock.now();
+        let views = self.sets.filter(|_| true);
+        let views = views.iter().filter_map(|set| self.view(set));
+        let samples = views.map(|view| {
+            let sample = PoolSample {
+                at,
+                size: view.size,
+                ready: view.ready,
+                parked: view.parked,
+                claimed: view.claimed,
+                misses: view.misses,
+            };
+            (view.template.to_string(), sample)
+        });
+        history::sums(samples)
+    }
+
     /// Names with dots, which the port does not have, are left out.
     fn view(&self, set: &SandboxSet) -> Option<PoolView> {
         let now = Time::now();
+        let counts = self.sandboxes.pools.counts(&key(&set.metadata));
         let mut view = PoolView {
             template: EntryName::try_from(name_of(set).to_owned()).ok()?,
             size: usize::try_from(set.spec.replicas).unwrap_or_default(),
             ready: 0,
             parked: 0,
             starting: 0,
-            claimed: 0,
-            misses: 0,
+            claimed: counts.claimed,
+            misses: counts.misses,
             claim_times: None,
             fault: None,
         };
@@ -111,11 +146,13 @@ impl PoolsPort for Pools {
         })
     }
 
-    /// A replica keeps none.
     fn history<'a>(&'a self, template: &'a str) -> BoxFuture<'a, Option<Vec<PoolSample>>> {
-        let named = |set: &SandboxSet| name_of(set) == template;
-        let known = !self.sets.filter(named).is_empty();
-        Box::pin(async move { known.then(Vec::new) })
+        let now = self.now().remove(template);
+        let seen = now.map(|now| {
+            let past = self.sandboxes.pools.of(template);
+            past.into_iter().chain([now]).collect()
+        });
+        Box::pin(async move { seen })
     }
 
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<usize>> {

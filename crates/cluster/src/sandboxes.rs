@@ -27,6 +27,7 @@ use crate::identity::{self, Key, key, sandbox_id};
 use crate::initialize::Passes;
 use crate::keys::Keys;
 use crate::nodes::NodeAddresses;
+use crate::pools::PoolHistory;
 use crate::quotas::Quotas;
 use crate::saves::Saves;
 use crate::templates::Templates;
@@ -44,6 +45,7 @@ pub(crate) struct Sandboxes {
     pub(crate) keys: Arc<Keys>,
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) nodes: Arc<NodeAddresses>,
+    pub(crate) pools: PoolHistory,
     pub(crate) max_timeout: Duration,
 }
 
