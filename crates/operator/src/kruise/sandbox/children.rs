@@ -291,3 +291,48 @@ impl Change {
         self.resize.is_none() && self.pod.get("spec").is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_continues_after_a_pause_and_in_an_upgrade_that_keeps_files() {
+        let of = |phase: &str, kind: &str, reason: &str, policy: &str| {
+            let condition = json!({
+                "type": kind, "status": "False", "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            });
+            let sandbox = json!({
+                "metadata": {"name": "s"}, "spec": {"upgradePolicy": {"type": policy}},
+                "status": {"phase": phase, "conditions": [condition]},
+            });
+            continues(&serde_json::from_value(sandbox).unwrap())
+        };
+        let (saved, stopped) = ("SnapshotPauseSucceed", "StopPauseSucceed");
+        assert!(of("Resuming", "SandboxPaused", saved, "Recreate"));
+        assert!(!of("Resuming", "SandboxPaused", stopped, "Recreate"));
+        // It is resumed before it is upgraded.
+        assert!(of("Upgrading", "SandboxPaused", saved, "Recreate"));
+        assert!(!of("Upgrading", "Upgrading", "UpgradePod", "Recreate"));
+        assert!(of(
+            "Upgrading",
+            "Upgrading",
+            "UpgradePod",
+            "CheckpointRestore"
+        ));
+        assert!(of(
+            "Upgrading",
+            "Upgrading",
+            "UpgradePodFailed",
+            "CheckpointRestore"
+        ));
+        assert!(!of(
+            "Upgrading",
+            "Upgrading",
+            "Checkpointing",
+            "CheckpointRestore"
+        ));
+        assert!(!of("Pending", "SandboxPaused", saved, "CheckpointRestore"));
+    }
+}
