@@ -188,7 +188,7 @@ impl Agent {
         })
     }
 
-    /// Keeps room, of which some bytes are written already. Copies of what other nodes saved make room.
+    /// Keeps room, of which some bytes are written already. Deletes copies of other nodes' checkpoints if there is too little.
     pub(crate) fn take_room(
         &self,
         namespace: &str,

@@ -8,7 +8,7 @@ use crate::kruise::Pod;
 use crate::kruise::sandbox::inplace;
 use crate::saves;
 
-/// What an upgrade keeps. Memory belongs to the former template.
+/// The contents that an upgrade keeps. Memory belongs to the former template.
 const FILES: &[&str] = &["filesystem"];
 
 /// Only the operator's own pods are saved.
