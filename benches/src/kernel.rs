@@ -36,22 +36,12 @@ impl Kernel {
         let directory = work.join("kernel");
         let kernel = Self { directory };
         let place = kernel.lower().join(PLACE.trim_start_matches('/'));
-        if place.join("ipykernel").is_dir() {
-            return Ok(kernel);
+        if !place.join("ipykernel").is_dir() {
+            download(work, &place)?;
         }
-        let venv = work.join("kernel-venv");
-        succeed(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-        let mut pip = Command::new(venv.join("bin/pip"));
-        pip.args(["install", "--quiet", "--disable-pip-version-check"])
-            .args(["--only-binary=:all:", "--python-version", PYTHON])
-            .arg("--target")
-            .arg(&place)
-            .arg(PACKAGE);
-        succeed(&mut pip)?;
-        // The directories above as well: `pip` makes them for their owner alone.
+        // `pip` and the server close directories to others, and the bare container reads these as its user.
         let mut chmod = Command::new("chmod");
         succeed(chmod.args(["-R", "a+rX"]).arg(kernel.lower()))?;
-        let _ = fs::remove_dir_all(venv);
         Ok(kernel)
     }
 
@@ -119,4 +109,19 @@ impl Kernel {
         run(envd, &Self::ready()).await?;
         Ok(process)
     }
+}
+
+/// Downloads the packages into a directory.
+fn download(work: &Path, place: &Path) -> anyhow::Result<()> {
+    let venv = work.join("kernel-venv");
+    succeed(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    let mut pip = Command::new(venv.join("bin/pip"));
+    pip.args(["install", "--quiet", "--disable-pip-version-check"])
+        .args(["--only-binary=:all:", "--python-version", PYTHON])
+        .arg("--target")
+        .arg(place)
+        .arg(PACKAGE);
+    succeed(&mut pip)?;
+    let _ = fs::remove_dir_all(venv);
+    Ok(())
 }
