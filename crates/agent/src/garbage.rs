@@ -29,7 +29,7 @@ pub(crate) async fn collect(agent: Arc<Agent>) {
             Ok(()) => {}
             Err(error) => tracing::warn!(%error, "leftover checkpoints were not looked for"),
         }
-        let copies = matches!(agent.store.oldest_copy(), Ok(Some(_)));
+        let copies = matches!(agent.store.oldest_copy(None), Ok(Some(_)));
         let period = if copies { WITH_COPIES } else { PERIOD };
         // A fetch ends the wait.
         let _ = tokio::time::timeout(period, agent.fetched.notified()).await;

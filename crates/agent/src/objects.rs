@@ -17,7 +17,9 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path as Location;
 use object_store::prefix::PrefixStore;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
-use shoal_checkpoint::{CheckpointId, Key, MANIFEST, Manifest, SavedFile, Store, StoreError};
+use shoal_checkpoint::{
+    CheckpointId, Key, LARGEST_MANIFEST, MANIFEST, Manifest, SavedFile, Store, StoreError,
+};
 use tokio::fs::File;
 use tokio::io::{AsyncWriteExt, copy};
 use url::Url;
@@ -27,9 +29,6 @@ const SETTINGS: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
 
 /// The size of the parts of a file that are written at once, in bytes.
 const PART: usize = 16 << 20;
-
-/// The largest manifest that is read, in bytes.
-const LARGEST_MANIFEST: u64 = 1 << 20;
 
 /// Why a checkpoint was not copied.
 #[derive(Debug, thiserror::Error)]

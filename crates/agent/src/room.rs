@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use shoal_checkpoint::Key;
+use shoal_checkpoint::{Key, Store, StoreError};
 
 /// The reserve on the disk.
 const SPARE: u64 = 64 << 20;
@@ -76,10 +76,60 @@ impl Drop for Room {
     }
 }
 
+impl NoRoom {
+    /// Whether room can be made by deleting copies: only those of the namespace, or those of all.
+    fn is_mended_by(&self) -> Option<Copies> {
+        match self {
+            Self::Namespace { bound, needed, .. } => (needed <= bound).then_some(Copies::Own),
+            Self::Store { bound, needed, .. } => (needed <= bound).then_some(Copies::All),
+            Self::Disk { .. } => Some(Copies::All),
+        }
+    }
+}
+
+/// Copies of other nodes' checkpoints.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Copies {
+    /// Those of the namespace.
+    Own,
+    /// Those of all namespaces.
+    All,
+}
+
 impl Rooms {
+    /// Keeps room in a store, of which some bytes are written already. Deletes copies of other nodes' checkpoints while there
+    /// is too little and that helps: a namespace that exceeds its share loses its own.
+    pub(crate) fn take_in(
+        &self,
+        store: &Store,
+        bounds: Bounds,
+        namespace: &str,
+        key: &Key,
+        (wanted, written): (Needed, u64),
+    ) -> Result<Result<Room, NoRoom>, StoreError> {
+        loop {
+            let complete = store.list()?;
+            let free = store.free()?.saturating_add(written);
+            let why = match self.take(bounds, namespace, key, wanted, &complete, free) {
+                Ok(room) => return Ok(Ok(room)),
+                Err(why) => why,
+            };
+            let copy = match why.is_mended_by() {
+                Some(Copies::Own) => store.oldest_copy(Some(namespace))?,
+                Some(Copies::All) => store.oldest_copy(None)?,
+                None => None,
+            };
+            let Some((of, copy)) = copy else {
+                return Ok(Err(why));
+            };
+            tracing::info!(namespace = %of, key = %copy, "deleted a copy from the object store, to make room");
+            store.remove(&of, &copy)?;
+        }
+    }
+
     /// Keeps room for a checkpoint. `complete` are the checkpoints of the store, by namespace; `free` is what the disk
     /// has left.
-    pub(crate) fn take(
+    fn take(
         &self,
         bounds: Bounds,
         namespace: &str,
@@ -129,6 +179,8 @@ impl Rooms {
 
 #[cfg(test)]
 mod tests {
+    use shoal_checkpoint::{Contents, Manifest, Staged};
+
     use super::*;
 
     const BOUNDS: Bounds = Bounds {
@@ -178,6 +230,74 @@ mod tests {
         ));
         drop(held);
         assert!(take("b", "3", 60).is_ok());
+    }
+
+    /// A checkpoint that is being written, with 20 KiB.
+    fn staged<'a>(store: &'a Store, digit: &str) -> Staged<'a> {
+        let staged = store.stage(&key(digit)).unwrap();
+        std::fs::write(staged.path().join("pages.img"), vec![1; 20 << 10]).unwrap();
+        staged
+    }
+
+    /// A checkpoint in a store; of another node, if it is a copy.
+    fn add(store: &Store, namespace: &str, digit: &str, is_copy: bool) {
+        let manifest = Manifest::new(
+            namespace.to_owned(),
+            String::new(),
+            String::new(),
+            Contents::Memory,
+        );
+        if !is_copy {
+            staged(store, digit).publish(manifest).unwrap();
+            return;
+        }
+        let elsewhere = tempfile::tempdir().unwrap();
+        let other = Store::at(elsewhere.path());
+        other.prepare().unwrap();
+        let id = staged(&other, digit).publish(manifest).unwrap();
+        let bytes = other.read_manifest(namespace, id.key()).unwrap();
+        staged(store, digit)
+            .publish_copy(namespace, &id, &bytes)
+            .unwrap();
+    }
+
+    #[test]
+    fn copies_make_room_where_that_helps() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::at(directory.path());
+        store.prepare().unwrap();
+        add(&store, "a", "1", false);
+        for (namespace, digit) in [("a", "2"), ("b", "3"), ("b", "4")] {
+            add(&store, namespace, digit, true);
+        }
+        let rooms = Rooms::default();
+        let bounds = Bounds {
+            all: 120 << 10,
+            namespace: 70 << 10,
+        };
+        let take = |namespace: &str, digit: &str, kibibytes: u64| {
+            let needed = kept(kibibytes << 10);
+            let taken = rooms.take_in(&store, bounds, namespace, &key(digit), (needed, 0));
+            taken.unwrap().map(drop)
+        };
+        let left = || {
+            let listed = store.list().unwrap();
+            let mut left: Vec<String> = listed.iter().map(|(_, key, _)| key.to_string()).collect();
+            left.iter_mut().for_each(|key| key.truncate(1));
+            left.sort();
+            left.concat()
+        };
+        // What cannot fit deletes nothing.
+        assert!(take("a", "5", 71).is_err());
+        assert_eq!(left(), "1234");
+        // A share is made room in by copies of its own namespace.
+        assert!(take("a", "5", 40).is_ok());
+        assert_eq!(left(), "134");
+        assert!(take("a", "5", 60).is_err(), "the other one was saved here");
+        assert_eq!(left(), "134");
+        // The bound of all is met by any copies, the oldest first.
+        assert!(take("c", "5", 65).is_ok());
+        assert_eq!(left(), "14");
     }
 
     #[test]

@@ -196,22 +196,11 @@ impl Agent {
         needed: Needed,
         written: u64,
     ) -> Result<Room, SaveError> {
-        loop {
-            let complete = self.store.list()?;
-            let free = self.store.free()?.saturating_add(written);
-            let room = self
-                .rooms
-                .take(self.bounds, namespace, key, needed, &complete, free);
-            let why = match room {
-                Ok(room) => return Ok(room),
-                Err(why) => why,
-            };
-            let Some((of, copy)) = self.store.oldest_copy()? else {
-                return Err(Unsaved::from(why).into());
-            };
-            tracing::info!(namespace = %of, key = %copy, "deleted a copy from the object store, to make room");
-            self.store.remove(&of, &copy)?;
-        }
+        let (store, bounds) = (&self.store, self.bounds);
+        let room = self
+            .rooms
+            .take_in(store, bounds, namespace, key, (needed, written))?;
+        Ok(room.map_err(Unsaved::from)?)
     }
 
     /// Writes the checkpoint. What it holds is given back with the result: the end of the pod needs it, too.

@@ -18,7 +18,7 @@ pub use self::id::{CheckpointId, InvalidId, Key};
 pub use self::machine::features;
 pub use self::manifest::{Candidate, Contents, Manifest, Refusal, SavedContainer, SavedFile};
 pub use self::records::{ContainerRecord, InvalidName, Records, Restore, SandboxRecord};
-pub use self::store::{Fetch, Fetching, MANIFEST, Staged, Store, StoreError};
+pub use self::store::{Fetch, Fetching, LARGEST_MANIFEST, MANIFEST, Staged, Store, StoreError};
 pub use self::volumes::{hints, kept_volumes};
 
 /// The annotation of a pod that names the checkpoint to start from. The operator sets it; the runtime reads it.

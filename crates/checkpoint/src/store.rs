@@ -35,8 +35,8 @@ pub const MANIFEST: &str = "manifest.json";
 const COPY: &str = ".copy";
 const NEW: &str = ".new";
 const OLD: &str = ".old";
-/// The largest manifest that is read.
-const LARGEST_MANIFEST: u64 = 1 << 20;
+/// The largest manifest that is read, in bytes.
+pub const LARGEST_MANIFEST: u64 = 1 << 20;
 
 /// Why a checkpoint cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -291,13 +291,15 @@ impl Store {
         Ok(found)
     }
 
-    /// The checkpoint that was fetched first, of all that were fetched: namespace and key.
+    /// The checkpoint that was fetched first, of one namespace or of all: namespace and key.
     ///
     /// # Errors
     /// When a directory cannot be read.
-    pub fn oldest_copy(&self) -> Result<Option<(String, Key)>, StoreError> {
+    pub fn oldest_copy(&self, of: Option<&str>) -> Result<Option<(String, Key)>, StoreError> {
         let mut copies = Vec::new();
-        for (namespace, key, _) in self.list()? {
+        let mut listed = self.list()?;
+        listed.retain(|(namespace, ..)| of.is_none_or(|of| of == namespace));
+        for (namespace, key, _) in listed {
             let mark = self.open(&namespace, &key, COPY);
             let mark = mark.ok().and_then(|mark| mark.metadata().ok());
             if let Some(mark) = mark {

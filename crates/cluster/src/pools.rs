@@ -37,7 +37,9 @@ impl Pools {
     /// Keeps samples of all pools. Never returns.
     pub(crate) async fn record(self: Arc<Self>) {
         loop {
-            self.sandboxes.pools.add(self.now());
+            let history = &self.sandboxes.pools;
+            history.keep(|pool| self.sets.get(pool).is_some());
+            history.add(self.now());
             let next = self.clock.now() + history::EVERY;
             self.clock.sleep_until(next).await;
         }

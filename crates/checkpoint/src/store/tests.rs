@@ -170,9 +170,9 @@ fn a_copy_is_the_checkpoint_or_is_not_there() {
     let (staged, manifest) = copied(&source, &id, &store);
     staged.publish_copy("ns", &id, &manifest).unwrap();
     assert_eq!(verified(&store, &id).unwrap().len(), 2);
-    let oldest = store.oldest_copy().unwrap();
+    let oldest = store.oldest_copy(None).unwrap();
     assert_eq!(oldest, Some(("ns".to_owned(), id.key().clone())));
-    assert_eq!(source.oldest_copy().unwrap(), None);
+    assert_eq!(source.oldest_copy(None).unwrap(), None);
     store.remove("ns", id.key()).unwrap();
 
     let refused = |change: &dyn Fn(&Path), namespace: &str, manifest: &[u8]| {

@@ -43,6 +43,11 @@ impl PoolHistory {
         }
     }
 
+    /// Forgets what was counted for pools that are gone.
+    pub(super) fn keep(&self, is_known: impl Fn(&Key) -> bool) {
+        self.counts.lock().retain(|pool, _| is_known(pool));
+    }
+
     pub(super) fn counts(&self, pool: &Key) -> PoolCounts {
         self.counts.lock().get(pool).copied().unwrap_or_default()
     }
@@ -143,5 +148,7 @@ mod tests {
         };
         assert_eq!(history.counts(&pool("code")), counts);
         assert_eq!(history.counts(&pool("other")), PoolCounts::default());
+        history.keep(|known| *known != pool("code"));
+        assert_eq!(history.counts(&pool("code")), PoolCounts::default());
     }
 }
