@@ -201,7 +201,7 @@ impl SandboxClaimController {
         Ok(())
     }
 
-    /// Deletes what is too much, and sandboxes that failed; or keeps these as the claim says.
+    /// Deletes surplus sandboxes. Deletes or keeps failed ones, as the claim says.
     async fn clear(&self, claim: &SandboxClaim, plan: &Plan) -> Vec<Failure> {
         let mut failures = Vec::new();
         for sandbox in &plan.surplus {

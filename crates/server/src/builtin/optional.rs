@@ -79,8 +79,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs the script where programs do what is said, without the cleaning at its end. Whether it
-    /// went well, what it printed, and what was installed.
+    /// Runs the script with fake programs, without the cleaning at its end. Returns whether it succeeded, its output, and
+    /// the installed packages.
     fn run(optional: &[Optional], apt: &str, pip: &str) -> (bool, String, String) {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");

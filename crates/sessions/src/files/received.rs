@@ -29,12 +29,12 @@ struct Decision<'a> {
 }
 
 impl Side {
-    /// Takes what the machine has at these paths.
+    /// Takes the machine's files at these paths.
     pub(super) async fn received(
         &self,
         mut told: Vec<(SessionPath, Told)>,
     ) -> Result<(), SyncError> {
-        // A file may have taken the place of a directory, or the reverse: first what is gone.
+        // A file may have taken the place of a directory, or the reverse: deletions come first.
         told.sort_by_key(|(_, told)| *told != Told::Absent);
         let mut rest = told.as_slice();
         while !rest.is_empty() {
@@ -110,7 +110,7 @@ impl Side {
         row
     }
 
-    /// Decides on each path with what is known now, and stores that.
+    /// Decides on each path by the present state, and stores the result.
     pub(super) async fn decide(
         &self,
         told: &[(SessionPath, Told)],

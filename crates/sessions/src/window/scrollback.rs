@@ -36,7 +36,7 @@ impl Scrollback {
         kept.extend(bytes);
         let over = kept.len().saturating_sub(KEPT);
         kept.drain(..over);
-        // Under the lock, so that the offset fits what is kept.
+        // Under the lock, so that the offset matches the buffer.
         self.end.send_modify(|end| *end += bytes.len() as u64);
     }
 
@@ -46,7 +46,7 @@ impl Scrollback {
         let end = *self.end.borrow();
         let oldest = end - kept.len() as u64;
         let start = since.clamp(oldest, end);
-        // No more than what is kept, which is a `usize`.
+        // At most the length of the buffer, which is a `usize`.
         let skipped = usize::try_from(start - oldest).unwrap_or(kept.len());
         (start, kept.iter().skip(skipped).copied().collect())
     }

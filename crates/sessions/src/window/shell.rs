@@ -1,4 +1,4 @@
-//! The shell of a window: what its output means.
+//! The shell of a window, and the meaning of its output.
 
 use bytes::Bytes;
 use shoal_core::ports::sessions::ExecEnd;
@@ -13,7 +13,7 @@ use super::typed::Mark;
 pub(crate) enum Doing {
     /// It starts.
     Starting,
-    /// It is at its prompt, or what a person has typed runs.
+    /// It is at its prompt, or runs a command that a person has typed.
     Idle,
     /// Its variables are being set. This is the id of the question whether that is done.
     Setting(String),
@@ -122,7 +122,7 @@ impl Shell {
         heard
     }
 
-    /// The output has ended: what was held back was no mark.
+    /// The output has ended: the buffered end was no mark.
     pub(crate) fn finish(&mut self, scrollback: &Scrollback) -> Vec<Heard> {
         let rest = self.marks.rest();
         let mut heard: Vec<_> = self.bytes(rest, scrollback).into_iter().collect();
@@ -134,7 +134,7 @@ impl Shell {
         heard
     }
 
-    /// Nothing has come for a moment: a prompt may be what is held back.
+    /// No output for a moment: the buffered end may be a prompt.
     pub(crate) fn quiet(&mut self, scrollback: &Scrollback) -> Option<Heard> {
         let rest = self.masks.quiet();
         if let Doing::Running(_) = self.doing {
