@@ -120,6 +120,12 @@ def saved(cluster, name: str, pod: str, *contents: str, **spec) -> dict:
     return ended(cluster, name, "Succeeded")
 
 
+def sandboxes_of(node, pod: str) -> set[str]:
+    """The ids of a pod's sandboxes, by the records of the runtime."""
+    command = f"grep -l '\"pod\":\"{pod}\"' /run/shoal-runsc/pods/*/sandbox.json 2>/dev/null || true"
+    return {Path(path).parent.name for path in node.run("sh", "-c", command).split()}
+
+
 def ended(cluster, name: str, phase: str) -> dict:
     def seen():
         status = cluster.get(CHECKPOINTS, name).get("status", {})
@@ -341,6 +347,8 @@ def test_another_image_is_refused(kept, real_cluster):
     real_cluster.apply(raw_pod("changed-image", kept, image=RUNTIME))
     refusal(real_cluster, "changed-image", "has another image")
     real_cluster.kubectl("delete", "pod", "changed-image", "--timeout=120s", timeout=130)
+    # Its sandbox, which waited for the container, does not wait for ever.
+    wait_until(lambda: not sandboxes_of(real_cluster.node, "changed-image"), 60, "the sandbox ends")
 
 
 @pytest.mark.parametrize("how", ["flipped", "linked", "manifest"])

@@ -10,7 +10,7 @@ use shoal_checkpoint::{ContainerRecord, Contents, Records, Restore};
 use crate::call::Call;
 use crate::create::PAUSE;
 use crate::failure::Failure;
-use crate::runtime;
+use crate::{end, runtime};
 
 /// The container of the call, if its start is a restore.
 pub(crate) fn restored(call: &Call, state: &Path) -> Result<Option<ContainerRecord>, Failure> {
@@ -21,15 +21,15 @@ pub(crate) fn restored(call: &Call, state: &Path) -> Result<Option<ContainerReco
     }
 }
 
-/// Restores a container. If that fails, its processes are ended.
+/// Restores a container. If that fails, the sandbox ends: at once, or when the shim ends the pod's own container.
 pub(crate) fn restore(
     call: &Call,
     state: &Path,
     container: &ContainerRecord,
 ) -> Result<ExitCode, Failure> {
     let begun = attempt(call, state, container);
-    if begun.is_err() {
-        end_sandbox(call, &container.sandbox);
+    if begun.is_err() && container.name.is_some() {
+        end::end_sandbox(call, &container.sandbox);
     }
     begun
 }
@@ -72,15 +72,8 @@ fn words(call: &Call, restore: &Restore) -> Vec<OsString> {
     }
 }
 
-/// Ends a sandbox. It may have ended already.
-pub(crate) fn end_sandbox(call: &Call, sandbox: &str) {
-    let words = ["kill", sandbox, "KILL"].map(OsString::from);
-    if let Ok(mut kill) = runsc(call, &words) {
-        let _ = kill.output();
-    }
-}
-
-fn runsc(call: &Call, words: &[OsString]) -> Result<Command, Failure> {
+/// Another call of runsc, with the flags of this one.
+pub(crate) fn runsc(call: &Call, words: &[OsString]) -> Result<Command, Failure> {
     let mut command = runtime::command()?;
     command.args(&call.global).args(words);
     Ok(command)

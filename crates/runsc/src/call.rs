@@ -10,8 +10,10 @@ pub(crate) struct Call {
     pub(crate) global: Vec<OsString>,
     /// The command; empty if there is none.
     pub(crate) command: String,
-    /// The last word: the container.
+    /// The container: the last word, or, of a `kill`, the one before the signal.
     pub(crate) id: String,
+    /// The signal of a `kill`.
+    pub(crate) signal: Option<String>,
     /// The directory of the container's bundle.
     pub(crate) bundle: Option<PathBuf>,
     /// Where errors are expected, as lines of JSON.
@@ -28,9 +30,18 @@ impl Call {
             word.map(|word| word.to_string_lossy().into_owned())
                 .unwrap_or_default()
         };
+        let command = text(rest.first());
+        let (id, signal) = if command == "kill" {
+            // Its flags have no values of their own.
+            let mut named = rest.iter().skip(1).filter(|word| !is_flag(word));
+            (text(named.next()), Some(text(named.next())))
+        } else {
+            (text(rest.get(1..).and_then(<[OsString]>::last)), None)
+        };
         Self {
-            command: text(rest.first()),
-            id: text(rest.get(1..).and_then(<[OsString]>::last)),
+            command,
+            id,
+            signal,
             bundle: value(rest, "bundle"),
             log: value(&global, "log"),
             root: value(&global, "root"),
@@ -41,6 +52,12 @@ impl Call {
     /// The directory beside the runtime's own state; none if the call does not say where that is.
     pub(crate) fn state(&self) -> Option<PathBuf> {
         self.root.as_deref()?.parent().map(Path::to_owned)
+    }
+
+    /// Whether the call ends a container.
+    pub(crate) fn is_fatal(&self) -> bool {
+        let signal = self.signal.as_deref();
+        signal.is_some_and(|signal| ["9", "KILL", "SIGKILL"].contains(&signal))
     }
 
     /// The words of the call with more flags of its command.
@@ -89,6 +106,20 @@ mod tests {
         let more = call.with_flags(&words, &["--x=y".into()]);
         assert_eq!(more.get(4).unwrap(), "--x=y");
         assert_eq!(more.len(), words.len() + 1);
+    }
+
+    #[test]
+    fn a_signal_follows_its_container() {
+        for (text, fatal) in [
+            ("--root=/r kill c1 9", true),
+            ("--root=/r kill --all c1 KILL", true),
+            ("--root=/r kill c1 15", false),
+            ("--root=/r kill c1", false),
+        ] {
+            let call = Call::parse(&words(text));
+            assert_eq!((call.id.as_str(), call.is_fatal()), ("c1", fatal), "{text}");
+        }
+        assert!(!Call::parse(&words("state 9")).is_fatal());
     }
 
     #[test]

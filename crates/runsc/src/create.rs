@@ -13,7 +13,7 @@ use shoal_checkpoint::{
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::spec::Spec;
-use crate::{elsewhere, mounts, runtime, verified};
+use crate::{elsewhere, end, mounts, runtime, verified};
 
 /// Prepares a container. Returns more flags for runsc.
 pub(crate) fn prepare(call: &Call, state: &Path) -> Result<Vec<OsString>, Failure> {
@@ -147,7 +147,7 @@ fn container_record(
         let again = again.map_err(|error| Failure::io("the container's record", error))?;
         if again && !sandbox.volumes.is_empty() {
             // The restored sandbox no longer knows the files behind its volumes: it would empty them.
-            crate::begin::end_sandbox(call, &id);
+            end::end_sandbox(call, &id);
             return Err(Failure::StartsAgain(mark.to_owned()));
         }
         restores = !again;

@@ -7,6 +7,7 @@ mod begin;
 mod call;
 mod create;
 mod elsewhere;
+mod end;
 mod failure;
 mod mounts;
 mod runtime;
@@ -45,6 +46,8 @@ fn run(call: &Call, words: &[OsString]) -> Result<ExitCode, Failure> {
             Some(container) => begin::restore(call, &state, &container),
             None => replace(words),
         },
+        ("kill", Some(state)) if call.is_fatal() => end::kill(call, words, &state),
+        ("state", Some(state)) if end::awaits_its_start(&state, &call.id) => end::tell_state(words),
         ("delete", Some(state)) => {
             // The kubelet deletes a container more than once. What stays is overwritten by the next of its id.
             let _ = shoal_checkpoint::Records::at(&state).forget(&call.id);

@@ -1,0 +1,238 @@
+//! The end of sandboxes. runsc signals no container before all containers of its pod are restored, and none that was
+//! created and never started. Such pods would stay for ever, with everything that they hold.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use rustix::process::{Pid, Signal, getppid, kill_process};
+use serde::Deserialize;
+use shoal_checkpoint::Records;
+
+use crate::call::Call;
+use crate::create::PAUSE;
+use crate::failure::Failure;
+use crate::{begin, runtime};
+
+/// A fatal signal to a container: where runsc cannot deliver it, the sandbox ends.
+pub(crate) fn kill(call: &Call, words: &[OsString], state: &Path) -> Result<ExitCode, Failure> {
+    let told = runtime::command()?.args(words).output();
+    let told = told.map_err(|error| Failure::io("runsc", error))?;
+    if told.status.success() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(sandbox) = sandbox_to_end(state, &call.id)
+        && let Some(seen) = state_of(call, &sandbox)
+        && seen.end()
+    {
+        if seen.status == "created" || awaits_its_start(state, &sandbox) {
+            end_shim();
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    // The shim reads why in the log.
+    let _ = std::io::stderr().write_all(&told.stderr);
+    Ok(ExitCode::from(128))
+}
+
+/// Whether the container is that of a restored pod itself, and the shim was never told that it started.
+pub(crate) fn awaits_its_start(state: &Path, id: &str) -> bool {
+    let records = Records::at(state);
+    let container = records.container(id);
+    container.is_ok_and(|container| container.name.is_none() && container.restores)
+        && !records.was_restored(id, PAUSE).unwrap_or(true)
+}
+
+/// Tells the state of a pod that awaits its start. One that has ended before is cleaned up: nobody would report its end.
+pub(crate) fn tell_state(words: &[OsString]) -> Result<ExitCode, Failure> {
+    let told = runtime::command()?.args(words).output();
+    let told = told.map_err(|error| Failure::io("runsc", error))?;
+    let state = serde_json::from_slice::<State>(&told.stdout);
+    if state.is_ok_and(|state| state.status == "stopped") {
+        end_shim();
+    }
+    // Nobody may be left to read it.
+    let _ = std::io::stdout().write_all(&told.stdout);
+    let _ = std::io::stderr().write_all(&told.stderr);
+    Ok(ExitCode::from(if told.status.success() { 0 } else { 128 }))
+}
+
+/// The sandbox that ends when a container that cannot be signalled has to end: that of a pod's own container, and one whose
+/// restore waits for others.
+fn sandbox_to_end(state: &Path, id: &str) -> Option<String> {
+    let records = Records::at(state);
+    let container = records.container(id).ok()?;
+    let is_own = container.name.is_none();
+    let waits = || container.restores && !is_complete(&records, &container.sandbox);
+    (is_own || waits()).then_some(container.sandbox)
+}
+
+/// Whether every container of the checkpoint has been restored in a sandbox.
+fn is_complete(records: &Records, sandbox: &str) -> bool {
+    let Ok(record) = records.sandbox(sandbox) else {
+        return false;
+    };
+    let containers = record.restore.map(|restore| restore.containers);
+    let names = containers.unwrap_or_default();
+    names
+        .iter()
+        .map(|container| container.name.as_str())
+        .chain([PAUSE])
+        .all(|name| records.was_restored(sandbox, name).unwrap_or(false))
+}
+
+/// What `runsc state` says of a sandbox.
+#[derive(Deserialize)]
+struct State {
+    pid: i32,
+    status: String,
+}
+
+impl State {
+    /// Ends the process of the sandbox, and so all of its containers. Whether there was one.
+    fn end(&self) -> bool {
+        // Another process may have the number since.
+        Pid::from_raw(self.pid).is_some_and(|pid| end(pid, b"runsc-sandbox\0"))
+    }
+}
+
+fn state_of(call: &Call, sandbox: &str) -> Option<State> {
+    let words = ["state", sandbox].map(OsString::from);
+    let told = begin::runsc(call, &words).ok()?.output().ok()?;
+    serde_json::from_slice(&told.stdout).ok()
+}
+
+/// Ends a sandbox, if it has not ended already.
+pub(crate) fn end_sandbox(call: &Call, sandbox: &str) {
+    if let Some(state) = state_of(call, sandbox) {
+        state.end();
+    }
+}
+
+/// Ends the shim that called. It waits for ever for the end of a container that never started, and containerd with it; behind
+/// a shim that died, containerd cleans up. A pod has a shim of its own, and all of its containers have ended.
+fn end_shim() {
+    if let Some(shim) = getppid() {
+        end(shim, b"containerd-shim-runsc-v1\0");
+    }
+}
+
+/// Kills a process that runs a program of this name, in whatever directory. Whether there was one.
+fn end(pid: Pid, program: &[u8]) -> bool {
+    let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    let end = line
+        .iter()
+        .position(|byte| *byte == 0)
+        .map_or(0, |at| at + 1);
+    let path = line.get(..end).unwrap_or_default();
+    let start = path
+        .iter()
+        .rposition(|byte| *byte == b'/')
+        .map_or(0, |at| at + 1);
+    path.get(start..) == Some(program) && kill_process(pid, Signal::KILL).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::Stdio;
+
+    use shoal_checkpoint::{ContainerRecord, Contents, Restore, SandboxRecord, SavedContainer};
+
+    use super::*;
+
+    fn record(restore: Option<&[&str]>) -> SandboxRecord {
+        let saved = |name: &&str| SavedContainer {
+            name: (*name).to_owned(),
+            image: String::new(),
+            named: String::new(),
+            layers: Vec::new(),
+        };
+        SandboxRecord {
+            namespace: "ns".to_owned(),
+            pod: "pod".to_owned(),
+            runtime: String::new(),
+            volumes: Default::default(),
+            restore: restore.map(|names| Restore {
+                id: String::new(),
+                directory: "/".into(),
+                contents: Contents::Memory,
+                containers: names.iter().map(saved).collect(),
+            }),
+        }
+    }
+
+    fn write(records: &Records, id: &str, name: Option<&str>, restores: bool) {
+        let container = ContainerRecord {
+            sandbox: "sandbox1".to_owned(),
+            name: name.map(str::to_owned),
+            layers: Vec::new(),
+            restores,
+        };
+        records.write_container(id, &container).unwrap();
+    }
+
+    #[test]
+    fn a_sandbox_ends_for_its_own_container_or_while_its_restore_waits() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = Records::at(directory.path());
+        let ends = |id| sandbox_to_end(directory.path(), id).is_some();
+        let saved: &[&str] = &["main", "side"];
+        records
+            .write_sandbox("sandbox1", &record(Some(saved)))
+            .unwrap();
+        write(&records, "sandbox1", None, true);
+        write(&records, "c1", Some("main"), true);
+        write(&records, "c2", Some("main"), false);
+        records.mark_restored("sandbox1", PAUSE).unwrap();
+        records.mark_restored("sandbox1", "main").unwrap();
+        assert!(ends("sandbox1") && ends("c1"), "the side has not come yet");
+        assert!(!ends("c2"), "a container that started afresh ends alone");
+        assert!(!ends("unknown"));
+        records.mark_restored("sandbox1", "side").unwrap();
+        assert!(!ends("c1"), "all run");
+        assert!(ends("sandbox1"));
+    }
+
+    #[test]
+    fn a_pod_awaits_its_start_until_it_is_restored() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = Records::at(directory.path());
+        let awaits = |id| awaits_its_start(directory.path(), id);
+        write(&records, "sandbox1", None, false);
+        assert!(!awaits("sandbox1"), "it is not restored");
+        write(&records, "sandbox1", None, true);
+        write(&records, "c1", Some("main"), true);
+        assert!(awaits("sandbox1") && !awaits("c1") && !awaits("unknown"));
+        records.mark_restored("sandbox1", PAUSE).unwrap();
+        assert!(!awaits("sandbox1"));
+    }
+
+    #[test]
+    fn a_process_is_ended_by_its_number_and_its_program() {
+        let mut echoes = std::process::Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Its answer shows that it runs.
+        echoes.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        let answer = echoes.stdout.as_mut().unwrap().read(&mut [0]);
+        assert_eq!(answer.unwrap(), 1);
+        let pid = Pid::from_child(&echoes);
+        assert!(!end(pid, b"runsc-sandbox\0") && !end(pid, b"ca\0"));
+        assert!(end(pid, b"cat\0"));
+        assert!(!echoes.wait().unwrap().success());
+    }
+
+    #[test]
+    fn containers_of_a_pod_that_is_not_restored_end_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = Records::at(directory.path());
+        records.write_sandbox("sandbox1", &record(None)).unwrap();
+        write(&records, "c1", Some("main"), false);
+        assert_eq!(sandbox_to_end(directory.path(), "c1"), None);
+    }
+}
