@@ -3,6 +3,7 @@
 //! ```text
 //! <state>/pods/<sandbox>/sandbox.json         the sandbox
 //! <state>/pods/<sandbox>/c-<container>.json   each container, the pause container too
+//! <state>/pods/<sandbox>/begun-<name>         a container whose restore has begun, which can be done once in a sandbox
 //! <state>/pods/<sandbox>/restored-<name>      a container that was restored: the next one of the name starts afresh
 //! ```
 //!
@@ -130,12 +131,28 @@ impl Records {
         write(&self.pod(&record.sandbox)?, &name, record)
     }
 
+    /// Whether the restore of a container of this name has begun in the sandbox.
+    ///
+    /// # Errors
+    /// When a name is none.
+    pub fn has_begun(&self, sandbox: &str, name: &str) -> io::Result<bool> {
+        self.mark(sandbox, "begun", name)?.try_exists()
+    }
+
+    /// Remembers that the restore of a container begins.
+    ///
+    /// # Errors
+    /// When the file system fails.
+    pub fn mark_begun(&self, sandbox: &str, name: &str) -> io::Result<()> {
+        fs::write(self.mark(sandbox, "begun", name)?, b"")
+    }
+
     /// Whether a container of this name was restored in the sandbox.
     ///
     /// # Errors
     /// When a name is none.
     pub fn was_restored(&self, sandbox: &str, name: &str) -> io::Result<bool> {
-        self.mark(sandbox, name)?.try_exists()
+        self.mark(sandbox, "restored", name)?.try_exists()
     }
 
     /// Remembers that a container was restored.
@@ -143,13 +160,12 @@ impl Records {
     /// # Errors
     /// When the file system fails.
     pub fn mark_restored(&self, sandbox: &str, name: &str) -> io::Result<()> {
-        fs::write(self.mark(sandbox, name)?, b"")
+        fs::write(self.mark(sandbox, "restored", name)?, b"")
     }
 
-    fn mark(&self, sandbox: &str, name: &str) -> io::Result<PathBuf> {
-        Ok(self
-            .pod(sandbox)?
-            .join(format!("restored-{}", checked(name)?)))
+    fn mark(&self, sandbox: &str, what: &str, name: &str) -> io::Result<PathBuf> {
+        let name = checked(name)?;
+        Ok(self.pod(sandbox)?.join(format!("{what}-{name}")))
     }
 
     /// Forgets a container, or a sandbox with all of its containers.
@@ -221,6 +237,10 @@ mod tests {
             .write_container("c1", &container(Some("main")))
             .unwrap();
         assert_eq!(records.container("c1").unwrap(), container(Some("main")));
+        assert!(!records.was_restored("sandbox1", "main").unwrap());
+        assert!(!records.has_begun("sandbox1", "main").unwrap());
+        records.mark_begun("sandbox1", "main").unwrap();
+        assert!(records.has_begun("sandbox1", "main").unwrap());
         assert!(!records.was_restored("sandbox1", "main").unwrap());
         records.mark_restored("sandbox1", "main").unwrap();
         assert!(records.was_restored("sandbox1", "main").unwrap());

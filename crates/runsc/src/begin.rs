@@ -39,6 +39,10 @@ fn attempt(call: &Call, state: &Path, container: &ContainerRecord) -> Result<Exi
     let failed = |error| Failure::io("the sandbox's record", error);
     let sandbox = records.sandbox(&container.sandbox).map_err(failed)?;
     let restore = sandbox.restore.ok_or(Failure::Incomplete("a checkpoint"))?;
+    let name = container.name.as_deref().unwrap_or(PAUSE);
+    records
+        .mark_begun(&container.sandbox, name)
+        .map_err(failed)?;
     let ended = runsc(call, &words(call, &restore))?
         .status()
         .map_err(|error| Failure::io("runsc", error))?;
@@ -48,7 +52,6 @@ fn attempt(call: &Call, state: &Path, container: &ContainerRecord) -> Result<Exi
             why: format!("runsc says why above ({ended})"),
         });
     }
-    let name = container.name.as_deref().unwrap_or(PAUSE);
     records
         .mark_restored(&container.sandbox, name)
         .map_err(failed)?;

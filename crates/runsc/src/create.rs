@@ -151,6 +151,12 @@ fn container_record(
             return Err(Failure::StartsAgain(mark.to_owned()));
         }
         restores = !again;
+        let begun = records.has_begun(&id, mark);
+        if restores && begun.map_err(|error| Failure::io("the container's record", error))? {
+            // A sandbox restores a container once.
+            end::end_sandbox(call, &id);
+            return Err(Failure::Interrupted(mark.to_owned()));
+        }
         if let Some(name) = name.as_deref().filter(|_| restores) {
             let admitted =
                 SavedContainer::admits(&restore.containers, name, &layers, digest.as_deref());

@@ -31,6 +31,8 @@ pub(crate) enum Failure {
         "container {0:?} of a restored pod with shared volumes has ended: the pod starts again as a whole"
     )]
     StartsAgain(String),
+    #[error("the restore of container {0:?} was interrupted: the pod starts again as a whole")]
+    Interrupted(String),
     #[error(
         "checkpoint {id} is not on this node, and was not fetched from the object store: {why}"
     )]
