@@ -29,7 +29,8 @@ OWN = {
     "/run/containerd": "containerd/run",
     "/var/lib/kubelet": "kubelet/root",
     "/var/lib/shoal/checkpoints": "checkpoints",
-    "/usr/local/lib/shoal": "runtime",
+    "/usr/local/lib/shoal": "root/usr/local/lib/shoal",
+    "/etc/containerd": "root/etc/containerd",
     "/run/shoal-runsc": "runsc",
     "/var/log/pods": "pods",
 }
@@ -104,9 +105,9 @@ class Node:
             self.name, "unshare", "--mount", "--pid", "--net", "--fork", "--kill-child=KILL", "--mount-proc",
             "--propagation", "private", "bash", self.directory / "start.sh",
         )
-        self.cluster.processes.wait_for(self.name, self._first_process, 60, "the node's namespaces")
+        self.cluster.processes.wait_for(self.name, self.first_process, 60, "the node's namespaces")
         link = self.link
-        run("ip", "link", "set", link.of_node, "netns", str(self._first_process()))
+        run("ip", "link", "set", link.of_node, "netns", str(self.first_process()))
         run("ip", "route", "replace", link.pods, "via", link.node, "dev", link.of_machine)
         self.cluster.wait_for_node(self.name, self.name)
 
@@ -121,9 +122,9 @@ class Node:
 
     def run(self, *command: str) -> str:
         """Runs a command in the namespaces of the node."""
-        return run("nsenter", "-t", str(self._first_process()), "-m", "-p", "-n", "--", *command)
+        return run("nsenter", "-t", str(self.first_process()), "-m", "-p", "-n", "--", *command)
 
-    def _first_process(self) -> int:
+    def first_process(self) -> int:
         """The first process in the node's namespaces, 0 before there is one."""
         outer = self.cluster.processes.running[self.name].pid
         found = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
@@ -136,18 +137,12 @@ class Node:
     def _configure_containerd(self) -> None:
         runsc = shutil.which("runsc")
         assert runsc, "runsc is missing: run `scripts/setup test`"
-        (self.directory / "containerd.toml").write_text(CONTAINERD.format(
-            directory=self.directory, pause=images.PAUSE
-        ))
+        root = self.directory / "root"
+        (root / "etc/containerd/config.toml").write_text(CONTAINERD.format(directory=self.directory, pause=images.PAUSE))
         (self.directory / "containerd/run/runsc").mkdir()
         (self.directory / "containerd/run/runsc/config.toml").write_text(RUNSC.format(runsc=runsc))
-        # The handler of pods that can be saved, as docs/kubernetes-checkpoints.md installs it.
-        settings = 'root = "/run/shoal-runsc"\n' + RUNSC.format(runsc="/usr/local/lib/shoal/shoal-runsc")
-        (self.directory / "containerd/run/runsc/shoal.toml").write_text(settings)
-        shutil.copy(runsc, self.directory / "runtime/runsc")
-        wrapper = program().with_name("shoal-runsc")
-        if wrapper.exists():
-            shutil.copy(wrapper, self.directory / "runtime")
+        shim = self.shim / "containerd-shim-runsc-v1"
+        run(str(program()), "prepare-node", "--root", str(root), "--runsc", runsc, "--shim", str(shim))
         ranges = {"type": "host-local", "ranges": [[{"subnet": self.link.pods}]], "dataDir": f"{self.directory}/cni-addresses"}
         network = {"type": "ptp", "ipMasq": False, "ipam": ranges | {"routes": [{"dst": "0.0.0.0/0"}]}}
         (self.directory / "cni/10-shoal.conflist").write_text(
@@ -230,14 +225,17 @@ table ip services {{
 }}
 RULES
 export PATH="{kube}:{shim}:$PATH"
-containerd --config {place}/containerd.toml >{place}/containerd.log 2>&1 &
+# Both start again when they are killed, as services do.
+while true; do containerd --config /etc/containerd/config.toml >>{place}/containerd.log 2>&1 || sleep 0.2; done &
 for i in $(seq 2000); do ctr version >/dev/null 2>&1 && break; sleep 0.05; done
 for image in {place}/images/*.tar; do ctr --namespace k8s.io images import "$image"; done
 # As a pull does: the image has its digest as a name, too.
 ctr --namespace k8s.io images ls | awk 'NR > 1 && $1 !~ /@/ {{ name = $1; sub(/:[^:]*$/, "", name); print $1, name "@" $3 }}' |
     while read -r name digest; do ctr --namespace k8s.io images tag "$name" "$digest"; done
-exec kubelet --config {place}/kubelet.yaml --kubeconfig {kubeconfig} --cert-dir {place}/kubelet/pki \\
-    --hostname-override {name} --node-ip {address} --v 2
+while true; do
+    kubelet --config {place}/kubelet.yaml --kubeconfig {kubeconfig} --cert-dir {place}/kubelet/pki \\
+        --hostname-override {name} --node-ip {address} --v 2 || sleep 0.2
+done
 """
 
 CONTAINERD = """\
@@ -282,13 +280,9 @@ pod_annotations = ["dev.gvisor.*", "shoal.dev/*"]
 TypeUrl = "io.containerd.runsc.v1.options"
 ConfigPath = "/run/containerd/runsc/config.toml"
 
+# `shoal prepare-node` writes the rest. The wrapper refuses what it sees of these annotations.
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.shoal]
-runtime_type = "io.containerd.runsc.v1"
-pod_annotations = ["dev.gvisor.*", "shoal.dev/*"]
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.shoal.options]
-TypeUrl = "io.containerd.runsc.v1.options"
-ConfigPath = "/run/containerd/runsc/shoal.toml"
+pod_annotations = ["dev.gvisor.*"]
 """
 
 RUNSC = """\
@@ -329,5 +323,8 @@ imageGCLowThresholdPercent: 99
 nodeStatusUpdateFrequency: 5s
 volumePluginDir: {directory}/kubelet/plugins
 serializeImagePulls: false
+# Containers that end again and again start again soon.
+featureGates: {{KubeletCrashLoopBackOffMax: true}}
+crashLoopBackOff: {{maxContainerRestartPeriod: 2s}}
 resolvConf: {directory}/resolv.conf
 """

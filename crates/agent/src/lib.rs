@@ -8,6 +8,7 @@ mod cluster;
 mod failure;
 mod fetch;
 mod garbage;
+mod install;
 mod objects;
 mod plan;
 mod room;
@@ -19,4 +20,5 @@ mod start;
 mod transfers;
 
 pub use self::args::NodeArgs;
+pub use self::install::{ConfigError, InstallArgs, InstallError, Installed, Report, install};
 pub use self::start::{NodeError, run};

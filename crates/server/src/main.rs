@@ -17,6 +17,7 @@ mod listen;
 mod memory;
 mod node;
 mod operator;
+mod prepare_node;
 mod privilege;
 mod progress;
 #[cfg(test)]
@@ -92,6 +93,8 @@ enum Command {
     Router(Box<router::RouterArgs>),
     /// Save and keep the pods of this Kubernetes node.
     Node(shoal_agent::NodeArgs),
+    /// Install the runtime of pods that can be saved on this Kubernetes node.
+    PrepareNode(shoal_agent::InstallArgs),
     /// Print the Kubernetes custom resource definitions of agents.x-k8s.io, as YAML.
     Crds(crds::CrdsArgs),
     #[command(flatten)]
@@ -156,6 +159,7 @@ fn main() -> ExitCode {
         Command::Operator(args) => operator::run(*args),
         Command::Router(args) => router::run(&args),
         Command::Node(args) => node::run(args),
+        Command::PrepareNode(args) => prepare_node::run(&args),
         Command::Crds(args) => crds::print(&args),
         Command::Version => {
             println!("shoal {}", env!("CARGO_PKG_VERSION"));

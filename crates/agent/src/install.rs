@@ -1,0 +1,327 @@
+//! `shoal prepare-node`: puts the runtime of pods that can be saved on a node, and into containerd's configuration.
+
+mod config;
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use shoal_checkpoint::file_digest;
+
+pub use self::config::ConfigError;
+
+/// The directory of runsc and its wrapper, below the root.
+const PROGRAMS: &str = "usr/local/lib/shoal";
+/// The directory of the shim: one of containerd's path.
+const SHIMS: &str = "usr/local/bin";
+/// The settings of the handler's runsc.
+const SETTINGS: &str = "/etc/containerd/shoal.toml";
+
+const RUNSC: &str = "runsc";
+const WRAPPER: &str = "shoal-runsc";
+const SHIM: &str = "containerd-shim-runsc-v1";
+
+/// The flags.
+#[derive(Clone, Debug, Args)]
+pub struct InstallArgs {
+    /// gVisor's runtime [default: `runsc` of the path].
+    #[arg(long, value_name = "FILE")]
+    pub runsc: Option<PathBuf>,
+    /// gVisor's shim [default: `containerd-shim-runsc-v1` of the path].
+    #[arg(long, value_name = "FILE")]
+    pub shim: Option<PathBuf>,
+    /// The wrapper around runsc [default: `shoal-runsc` beside this program].
+    #[arg(long, value_name = "FILE")]
+    pub wrapper: Option<PathBuf>,
+    /// The root of the node's file system, if that is mounted elsewhere.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// containerd's configuration, below the root.
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/containerd/config.toml"
+    )]
+    pub config: PathBuf,
+    /// Print what would change, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Why a node was not prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// A program is not there.
+    #[error("{name} is not {place}: name it with --{flag}{hint}")]
+    Missing {
+        /// The program.
+        name: &'static str,
+        /// Where it was looked for.
+        place: &'static str,
+        /// The flag that names it.
+        flag: &'static str,
+        /// Where to get it.
+        hint: &'static str,
+    },
+    /// A configuration that cannot be completed.
+    #[error("{}: {error}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: ConfigError,
+    },
+    /// The file system failed.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// What happened to a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installed {
+    /// The file, as the node sees it.
+    pub path: PathBuf,
+    /// Whether it was written, or would be.
+    pub changed: bool,
+}
+
+/// What was installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// All files.
+    pub files: Vec<Installed>,
+    /// Whether containerd must be started again to know of it.
+    pub restart: bool,
+}
+
+/// Prepares a node. What is there already is left alone, so it can be repeated, and updates the programs.
+///
+/// Pods that run keep the programs that they were started with; those of another runsc cannot be saved any more.
+///
+/// # Errors
+/// When a program is missing, containerd's configuration has no place for the handler, or a file cannot be written. Nothing
+/// has changed in the first two cases.
+pub fn install(args: &InstallArgs) -> Result<Report, InstallError> {
+    let programs = [
+        (find(RUNSC, "runsc", args.runsc.as_deref())?, PROGRAMS),
+        (wrapper(args.wrapper.as_deref())?, PROGRAMS),
+        (find(SHIM, "shim", args.shim.as_deref())?, SHIMS),
+    ];
+    let texts = [
+        (
+            args.config.as_path(),
+            edited(args, &args.config, config::with_handler)?,
+        ),
+        (
+            Path::new(SETTINGS),
+            edited(args, Path::new(SETTINGS), config::with_settings)?,
+        ),
+    ];
+    let mut files = Vec::new();
+    for ((source, name), directory) in programs {
+        let path = Path::new("/").join(directory).join(name);
+        let changed = differs(&source, &below(&args.root, &path))?;
+        if changed && !args.dry_run {
+            let read = |into: &mut File| io::copy(&mut File::open(&source)?, into).map(drop);
+            write(&below(&args.root, &path), 0o755, read)?;
+        }
+        files.push(Installed { path, changed });
+    }
+    let mut restart = false;
+    for (path, (before, after)) in texts {
+        let changed = before.as_deref() != Some(after.as_str());
+        if changed && !args.dry_run {
+            let fill = |into: &mut File| into.write_all(after.as_bytes());
+            write(&below(&args.root, path), 0o644, fill)?;
+        }
+        // The shim reads its own file for each pod.
+        restart |= changed && path == args.config;
+        files.push(Installed {
+            path: path.to_owned(),
+            changed,
+        });
+    }
+    Ok(Report { files, restart })
+}
+
+/// A file of the node.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// A program that was named, or is in the path.
+fn find(
+    name: &'static str,
+    flag: &'static str,
+    named: Option<&Path>,
+) -> Result<(PathBuf, &'static str), InstallError> {
+    let found = match named {
+        Some(path) => Some(path.to_owned()).filter(|path| path.is_file()),
+        None => {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path)
+                .map(|directory| directory.join(name))
+                .find(|file| file.is_file())
+        }
+    };
+    let missing = || InstallError::Missing {
+        name,
+        place: if named.is_some() {
+            "at the path that is given"
+        } else {
+            "in the path"
+        },
+        flag,
+        hint: ". gVisor's releases have it: https://gvisor.dev/docs/user_guide/install",
+    };
+    found.map(|path| (path, name)).ok_or_else(missing)
+}
+
+/// The wrapper that was named, or is beside this program.
+fn wrapper(named: Option<&Path>) -> Result<(PathBuf, &'static str), InstallError> {
+    let beside = || Some(std::env::current_exe().ok()?.with_file_name(WRAPPER));
+    let found = named.map(Path::to_owned).or_else(beside);
+    let missing = || InstallError::Missing {
+        name: WRAPPER,
+        place: if named.is_some() {
+            "at the path that is given"
+        } else {
+            "beside this program"
+        },
+        flag: "wrapper",
+        hint: "",
+    };
+    let found = found.filter(|path| path.is_file());
+    found.map(|path| (path, WRAPPER)).ok_or_else(missing)
+}
+
+/// The contents of a configuration, before and after.
+fn edited(
+    args: &InstallArgs,
+    path: &Path,
+    edit: fn(&str) -> Result<String, ConfigError>,
+) -> Result<(Option<String>, String), InstallError> {
+    let before = match fs::read_to_string(below(&args.root, path)) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(path)(error)),
+    };
+    let after = edit(before.as_deref().unwrap_or_default());
+    let after = after.map_err(|error| InstallError::Config {
+        path: path.to_owned(),
+        error,
+    })?;
+    Ok((before, after))
+}
+
+/// Whether a program is another one than what is installed, or not executable there.
+fn differs(source: &Path, installed: &Path) -> Result<bool, InstallError> {
+    let there = match File::open(installed) {
+        Ok(there) => there,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(failed(installed)(error)),
+    };
+    let own = File::open(source).map_err(failed(source))?;
+    let mode = there.metadata().map_err(failed(installed))?.permissions();
+    // runsc must be a file: a link leads to a place that the agent cannot see.
+    let is_link = installed.is_symlink();
+    let same = file_digest(&own).map_err(failed(source))?
+        == file_digest(&there).map_err(failed(installed))?;
+    Ok(is_link || !same || mode.mode() & 0o111 == 0)
+}
+
+/// Writes a file that appears complete. Programs that run keep the former one.
+fn write(
+    path: &Path,
+    mode: u32,
+    fill: impl Fn(&mut File) -> io::Result<()>,
+) -> Result<(), InstallError> {
+    let attempt = || {
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(directory)?;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let unfinished = directory.join(name);
+        let mut file = File::create(&unfinished)?;
+        fill(&mut file)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    };
+    attempt().map_err(failed(path))
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> InstallError {
+    let path = path.to_owned();
+    |error| InstallError::Io { path, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(root: &Path, source: &Path) -> InstallArgs {
+        InstallArgs {
+            runsc: Some(source.join("runsc")),
+            shim: Some(source.join("shim")),
+            wrapper: Some(source.join("wrapper")),
+            root: root.to_owned(),
+            config: "/etc/containerd/config.toml".into(),
+            dry_run: false,
+        }
+    }
+
+    #[test]
+    fn a_node_is_prepared_once_and_updated_later() {
+        let [root, source] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for name in ["runsc", "shim", "wrapper"] {
+            fs::write(source.path().join(name), name).unwrap();
+        }
+        let mut args = args(root.path(), source.path());
+        args.dry_run = true;
+        let would = install(&args).unwrap();
+        assert!(would.restart && would.files.iter().all(|file| file.changed));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+        args.dry_run = false;
+        assert_eq!(install(&args).unwrap(), would);
+        let installed = root.path().join("usr/local/lib/shoal/runsc");
+        assert_eq!(fs::read_to_string(&installed).unwrap(), "runsc");
+        let mode = fs::metadata(&installed).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        let again = install(&args).unwrap();
+        assert!(!again.restart && again.files.iter().all(|file| !file.changed));
+
+        fs::write(source.path().join("runsc"), "newer").unwrap();
+        let updated = install(&args).unwrap();
+        let changed: Vec<_> = updated.files.iter().filter(|file| file.changed).collect();
+        assert_eq!(changed.len(), 1);
+        assert_eq!(changed[0].path, Path::new("/usr/local/lib/shoal/runsc"));
+        assert!(!updated.restart, "the shim starts the new one");
+        assert_eq!(fs::read_to_string(&installed).unwrap(), "newer");
+    }
+
+    #[test]
+    fn nothing_changes_when_something_is_missing() {
+        let [root, source] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        fs::write(source.path().join("runsc"), "").unwrap();
+        fs::write(source.path().join("wrapper"), "").unwrap();
+        let told = install(&args(root.path(), source.path()))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            told.contains("containerd-shim-runsc-v1") && told.contains("--shim"),
+            "{told}"
+        );
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+}
