@@ -9,6 +9,7 @@ import pytest
 
 from ..installation import wait_until
 from .conftest import operator_of
+from .kills import AGENT, kill
 from .test_checkpoints_node import STORE, VALUES, agent_of, inside, raw_pod, ready, refusal, sandbox, saved
 from .test_install import import_program, imported  # noqa: F401
 from .test_kruise_checkpoint import CHECKPOINTS
@@ -120,6 +121,22 @@ def test_a_paused_sandbox_resumes_when_its_node_is_away(other, real_cluster, cle
         assert counted(real_cluster, "mover")[0] == own
     finally:
         real_cluster.kubectl("uncordon", first)
+
+
+def test_a_fetch_is_completed_when_its_agent_is_killed(other, real_cluster, clean):
+    real_cluster.apply(on("large", "node-0"))
+    ready(real_cluster, "large")
+    inside(real_cluster, "large", "dd if=/dev/urandom of=/dev/shm/big bs=1M count=80")
+    saved(real_cluster, "is-large", "large")
+    stored(real_cluster, "is-large")
+    own, _ = counted(real_cluster, "large")
+    real_cluster.apply(on("waits", other.name, restore="is-large"))
+    begun = f"find {STORE}/.fetch -type f 2>/dev/null || true"
+    wait_until(lambda: other.run("sh", "-c", begun) != "", 60, "it is fetched")
+    assert kill(other, AGENT) == 1
+    ready(real_cluster, "waits", 240)
+    assert counted(real_cluster, "waits")[0] == own
+    assert other.run("sh", "-c", f"ls -d {STORE}/default/*").count("\n") == 1
 
 
 def test_no_other_namespace_gets_a_copy(other, real_cluster, clean):
