@@ -4,7 +4,7 @@ mod config;
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -138,8 +138,11 @@ pub fn install(args: &InstallArgs) -> Result<Report, InstallError> {
     for (path, (before, after)) in texts {
         let changed = before.as_deref() != Some(after.as_str());
         if changed && !args.dry_run {
-            let fill = |into: &mut File| into.write_all(after.as_bytes());
-            write(&below(&args.root, path), 0o644, fill)?;
+            let place = below(&args.root, path);
+            // It may have passwords of registries: whoever could not read it still cannot.
+            let mode =
+                fs::metadata(&place).map_or(0o644, |there| there.permissions().mode() & 0o777);
+            write(&place, mode, |into| into.write_all(after.as_bytes()))?;
         }
         // The shim reads its own file for each pod.
         restart |= changed && path == args.config;
@@ -252,7 +255,12 @@ fn write(
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
         let unfinished = directory.join(name);
-        let mut file = File::create(&unfinished)?;
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&unfinished)?;
         fill(&mut file)?;
         file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()?;
@@ -292,12 +300,18 @@ mod tests {
         let would = install(&args).unwrap();
         assert!(would.restart && would.files.iter().all(|file| file.changed));
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+        let config = root.path().join("etc/containerd/config.toml");
+        fs::create_dir_all(config.parent().unwrap()).unwrap();
+        fs::write(&config, "version = 2\n").unwrap();
+        fs::set_permissions(&config, Permissions::from_mode(0o600)).unwrap();
         args.dry_run = false;
         assert_eq!(install(&args).unwrap(), would);
         let installed = root.path().join("usr/local/lib/shoal/runsc");
         assert_eq!(fs::read_to_string(&installed).unwrap(), "runsc");
         let mode = fs::metadata(&installed).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o755);
+        let mode = fs::metadata(&config).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "it stays closed");
         let again = install(&args).unwrap();
         assert!(!again.restart && again.files.iter().all(|file| !file.changed));
 
