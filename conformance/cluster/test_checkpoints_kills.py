@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from ..installation import wait_until
-from .conftest import operator_of
 from .kills import AGENT, CONTAINERD, KUBELET, SHIM, WRAPPER, is_kind, kill, processes
-from .test_checkpoints_node import (
-    STORE, VALUES, agent_of, count, inside, number, ready, sandbox, sandboxes_of, told,
+from .test_checkpoints_node import (  # noqa: F401
+    STORE, count, inside, node, number, operator, ready, sandbox, sandboxes_of, told,
 )
 from .test_install import imported  # noqa: F401
 from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
@@ -30,16 +29,6 @@ SAVING = (AGENT, AGENT, WRAPPER, KUBELET, CONTAINERD)
 RESTORING = (WRAPPER, WRAPPER, SHIM, KUBELET, CONTAINERD)
 #: The longest wait before a kill in seconds, for those that differ: the calls of the runtime are waited for.
 DELAYS = {WRAPPER: 0.3}
-
-
-@pytest.fixture(scope="module")
-def operator(real_cluster):
-    yield from operator_of(real_cluster)
-
-
-@pytest.fixture(scope="module")
-def node(operator, imported, real_cluster):
-    yield from agent_of(real_cluster, *VALUES)
 
 
 @pytest.fixture

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from ..installation import wait_until
-from .conftest import operator_of
-from .test_checkpoints_node import (
-    STORE, agent_of, ended, inside, number, ready, sandbox, state,
+from .test_checkpoints_elsewhere import clean  # noqa: F401
+from .test_checkpoints_node import (  # noqa: F401
+    STORE, agent_of, ended, inside, number, operator, ready, sandbox, state,
 )
 from .test_install import imported  # noqa: F401
-from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
-from .test_kruise_sandbox import KIND
+from .test_kruise_checkpoint import checkpoint
 
 #: The settings of the agent: the disk has less room than they give.
 VALUES = ("--set", "node.enabled=true,node.storeSize=1Gi,node.namespaceShare=90,definitions.install=false")
 #: The size of the store's disk, of which the agent spares 64 MiB.
 DISK = "160m"
-
-
-@pytest.fixture(scope="module")
-def operator(real_cluster):
-    yield from operator_of(real_cluster)
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +24,6 @@ def small(operator, imported, real_cluster):  # noqa: F811
     node.run("mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "none", STORE)
     yield from agent_of(real_cluster, *VALUES)
     node.run("umount", STORE)
-
-
-@pytest.fixture
-def clean(real_cluster):
-    yield
-    for kind in (KIND, CHECKPOINTS):
-        real_cluster.objects.delete_all(kind)
-        wait_until(lambda kind=kind: not real_cluster.get(kind)["items"], 90, f"no {kind}")
 
 
 def test_a_save_that_the_disk_has_no_room_for_leaves_nothing(small, real_cluster, clean):
