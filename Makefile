@@ -1,5 +1,5 @@
 # Targets for people and for CI.
-.PHONY: run build envd ui image dist manifests test lint fmt bench bench-cluster fuzz deny
+.PHONY: run build envd ui image dist manifests test lint fmt bench bench-cluster bench-checkpoints fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
@@ -54,6 +54,14 @@ bench-cluster:
 	$(MAKE) build
 	SHOAL_BIN=$(CURDIR)/target/release/shoal target/conformance/venv/bin/python -m conformance.cluster.bench \
 		--output docs/kubernetes-benchmarks.md $(ARGS)
+
+# Compare checkpoints of pods with the bare runtime and with pods that start cold; writes docs/kubernetes-checkpoint-benchmarks.md.
+bench-checkpoints:
+	scripts/setup test
+	conformance/packages
+	$(MAKE) build
+	SHOAL_BIN=$(CURDIR)/target/release/shoal target/conformance/venv/bin/python -m conformance.cluster.bench.checkpoints \
+		--output docs/kubernetes-checkpoint-benchmarks.md $(ARGS)
 
 # cargo-deny is on the path, or where `setup lint` installed it.
 TOOLS := PATH="$$PATH:$(CURDIR)/target/tools/bin"

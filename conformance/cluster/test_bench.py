@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..installation import ROOT
-from .bench import report
+from .bench import checkpoints, report
 
 PAGE = ROOT / "docs" / "kubernetes-benchmarks.md"
 
@@ -35,3 +35,18 @@ def test_a_report_names_what_was_not_measured():
 
 def test_the_page_says_how_its_figures_are_measured():
     assert PAGE.read_text().startswith(report.FRAME), "run `make bench-cluster`, or copy the frame"
+
+
+CHECKPOINTS_PAGE = ROOT / "docs" / "kubernetes-checkpoint-benchmarks.md"
+
+
+def test_a_report_of_checkpoints_compares_as_its_targets_say():
+    found = {figure: [(100.0, 80.0), (120.0, 100.0)] for figure in checkpoints.FIGURES}
+    text = checkpoints.text(found, 2)
+    assert "| 110 | 90: `runsc checkpoint` of the same pod | +20 | ≤ + 250: met |" in text
+    assert "1.22 × | ≤ 1.1 ×: **missed** |" in text
+    assert "| memory of the node's agent, MiB | 110 |  |  | ≤ 25: **missed** |" in text
+
+
+def test_the_page_of_checkpoints_says_how_its_figures_are_measured():
+    assert CHECKPOINTS_PAGE.read_text().startswith(checkpoints.FRAME), "run `make bench-checkpoints`, or copy the frame"
