@@ -142,9 +142,14 @@ def test_kills_at_random_moments_lose_nothing_and_leave_nothing(source, node, re
         gone(real_cluster, CHECKPOINTS, name)
         left = node.run("sh", "-c", f"find {STORE} -type f 2>/dev/null || true")
         assert left == "", f"files are left\n{left}\n{did}"
-    wait_until(lambda: nothing_left(node), 120, "sandboxes of clones end")
+    try:
+        wait_until(lambda: nothing_left(node), 120, "sandboxes and shims of clones end")
+    except AssertionError as mistake:
+        raise AssertionError("\n".join(map(str, (mistake, *did, seen_on_the_node(node, "clone"))))) from None
 
 
 def nothing_left(node) -> bool:
-    """Whether the only sandbox is that of the source. A shim may stay when the start of a container was killed: it reports no end."""
-    return sum("boot" in words for words in processes(node).values()) == 1
+    """Whether the only sandbox, and the only shim of gVisor, is that of the source."""
+    lines = processes(node).values()
+    shims = [words for words in lines if words[0].endswith("/containerd-shim-runsc-v1")]
+    return sum("boot" in words for words in lines) == len(shims) == 1

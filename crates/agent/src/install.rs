@@ -1,4 +1,4 @@
-//! `shoal prepare-node`: puts the runtime of pods that can be saved on a node, and into containerd's configuration.
+//! `shoal prepare-node`: installs the runtime of pods that can be saved, and adds it to containerd's configuration.
 
 mod config;
 
@@ -26,16 +26,16 @@ const SHIM: &str = "containerd-shim-runsc-v1";
 /// The flags.
 #[derive(Clone, Debug, Args)]
 pub struct InstallArgs {
-    /// gVisor's runtime [default: `runsc` of the path].
+    /// gVisor's runtime [default: `runsc` in PATH].
     #[arg(long, value_name = "FILE")]
     pub runsc: Option<PathBuf>,
-    /// gVisor's shim [default: `containerd-shim-runsc-v1` of the path].
+    /// gVisor's shim [default: `containerd-shim-runsc-v1` in PATH].
     #[arg(long, value_name = "FILE")]
     pub shim: Option<PathBuf>,
     /// The wrapper around runsc [default: `shoal-runsc` beside this program].
     #[arg(long, value_name = "FILE")]
     pub wrapper: Option<PathBuf>,
-    /// The root of the node's file system, if that is mounted elsewhere.
+    /// The root of the node's file system.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// containerd's configuration, below the root.
@@ -53,19 +53,19 @@ pub struct InstallArgs {
 /// Why a node was not prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// A program is not there.
-    #[error("{name} is not {place}: name it with --{flag}{hint}")]
+    /// A program was not found.
+    #[error("{name} is not {place}: pass its path with --{flag}{hint}")]
     Missing {
         /// The program.
         name: &'static str,
-        /// Where it was looked for.
+        /// The place of the search.
         place: &'static str,
-        /// The flag that names it.
+        /// The flag for its path.
         flag: &'static str,
-        /// Where to get it.
+        /// A page about it.
         hint: &'static str,
     },
-    /// A configuration that cannot be completed.
+    /// A configuration has no place for the handler.
     #[error("{}: {error}", path.display())]
     Config {
         /// The file.
@@ -83,31 +83,31 @@ pub enum InstallError {
     },
 }
 
-/// What happened to a file.
+/// An installed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installed {
-    /// The file, as the node sees it.
+    /// Its path on the node.
     pub path: PathBuf,
-    /// Whether it was written, or would be.
+    /// Whether it changed, or would in a dry run.
     pub changed: bool,
 }
 
-/// What was installed.
+/// The result of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// All files.
     pub files: Vec<Installed>,
-    /// Whether containerd must be started again to know of it.
+    /// Whether containerd must restart.
     pub restart: bool,
 }
 
-/// Prepares a node. What is there already is left alone, so it can be repeated, and updates the programs.
+/// Prepares a node. Unchanged files are not written, so it is also the update.
 ///
-/// Pods that run keep the programs that they were started with; those of another runsc cannot be saved any more.
+/// Running pods keep their programs. After an update of runsc they cannot be saved.
 ///
 /// # Errors
-/// When a program is missing, containerd's configuration has no place for the handler, or a file cannot be written. Nothing
-/// has changed in the first two cases.
+/// If a program is missing or containerd's configuration has no place for the handler, before anything changes; if a file
+/// cannot be written.
 pub fn install(args: &InstallArgs) -> Result<Report, InstallError> {
     let programs = [
         (find(RUNSC, "runsc", args.runsc.as_deref())?, PROGRAMS),
@@ -139,7 +139,7 @@ pub fn install(args: &InstallArgs) -> Result<Report, InstallError> {
         let changed = before.as_deref() != Some(after.as_str());
         if changed && !args.dry_run {
             let place = below(&args.root, path);
-            // It may have passwords of registries: whoever could not read it still cannot.
+            // It may contain registry passwords, so its mode stays.
             let mode =
                 fs::metadata(&place).map_or(0o644, |there| there.permissions().mode() & 0o777);
             write(&place, mode, |into| into.write_all(after.as_bytes()))?;
@@ -159,7 +159,7 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// A program that was named, or is in the path.
+/// A program: at the path of its flag, or in `PATH`.
 fn find(
     name: &'static str,
     flag: &'static str,
@@ -177,9 +177,9 @@ fn find(
     let missing = || InstallError::Missing {
         name,
         place: if named.is_some() {
-            "at the path that is given"
+            "at the given path"
         } else {
-            "in the path"
+            "in PATH"
         },
         flag,
         hint: ". gVisor's releases have it: https://gvisor.dev/docs/user_guide/install",
@@ -187,14 +187,14 @@ fn find(
     found.map(|path| (path, name)).ok_or_else(missing)
 }
 
-/// The wrapper that was named, or is beside this program.
+/// The wrapper: at the path of its flag, or beside this program.
 fn wrapper(named: Option<&Path>) -> Result<(PathBuf, &'static str), InstallError> {
     let beside = || Some(std::env::current_exe().ok()?.with_file_name(WRAPPER));
     let found = named.map(Path::to_owned).or_else(beside);
     let missing = || InstallError::Missing {
         name: WRAPPER,
         place: if named.is_some() {
-            "at the path that is given"
+            "at the given path"
         } else {
             "beside this program"
         },
@@ -224,7 +224,7 @@ fn edited(
     Ok((before, after))
 }
 
-/// Whether a program is another one than what is installed, or not executable there.
+/// Whether the installed program differs from its source, or is not executable.
 fn differs(source: &Path, installed: &Path) -> Result<bool, InstallError> {
     let there = match File::open(installed) {
         Ok(there) => there,
@@ -233,14 +233,14 @@ fn differs(source: &Path, installed: &Path) -> Result<bool, InstallError> {
     };
     let own = File::open(source).map_err(failed(source))?;
     let mode = there.metadata().map_err(failed(installed))?.permissions();
-    // runsc must be a file: a link leads to a place that the agent cannot see.
+    // runsc must be a file: the agent does not mount the target of a link.
     let is_link = installed.is_symlink();
     let same = file_digest(&own).map_err(failed(source))?
         == file_digest(&there).map_err(failed(installed))?;
     Ok(is_link || !same || mode.mode() & 0o111 == 0)
 }
 
-/// Writes a file that appears complete. Programs that run keep the former one.
+/// Writes a file atomically. Running programs keep the old one.
 fn write(
     path: &Path,
     mode: u32,

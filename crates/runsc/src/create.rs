@@ -153,8 +153,9 @@ fn container_record(
         restores = !again;
         let begun = records.has_begun(&id, mark);
         if restores && begun.map_err(|error| Failure::io("the container's record", error))? {
-            // A sandbox restores a container once.
+            // A sandbox can restore a container only once, and the shim still waits for the exit of the first attempt.
             end::end_sandbox(call, &id);
+            end::end_shim();
             return Err(Failure::Interrupted(mark.to_owned()));
         }
         if let Some(name) = name.as_deref().filter(|_| restores) {

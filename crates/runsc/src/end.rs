@@ -1,5 +1,5 @@
-//! The end of sandboxes. runsc signals no container before all containers of its pod are restored, and none that was
-//! created and never started. Such pods would stay for ever, with everything that they hold.
+//! Ends sandboxes whose containers runsc cannot signal: before all containers of a checkpoint are restored, and before a
+//! container has started. Without this, such pods and their resources would stay on the node.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rustix::process::{Pid, Signal, getppid, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 use serde::Deserialize;
 use shoal_checkpoint::Records;
 
@@ -16,7 +16,7 @@ use crate::create::PAUSE;
 use crate::failure::Failure;
 use crate::{begin, runtime};
 
-/// A fatal signal to a container: where runsc cannot deliver it, the sandbox ends.
+/// Delivers SIGKILL to a container. If runsc cannot, kills the process of the sandbox.
 pub(crate) fn kill(call: &Call, words: &[OsString], state: &Path) -> Result<ExitCode, Failure> {
     let told = runtime::command()?.args(words).output();
     let told = told.map_err(|error| Failure::io("runsc", error))?;
@@ -37,7 +37,7 @@ pub(crate) fn kill(call: &Call, words: &[OsString], state: &Path) -> Result<Exit
     Ok(ExitCode::from(128))
 }
 
-/// Whether the container is that of a restored pod itself, and the shim was never told that it started.
+/// Whether this is the sandbox container of a restored pod, and its start has not succeeded yet.
 pub(crate) fn awaits_its_start(state: &Path, id: &str) -> bool {
     let records = Records::at(state);
     let container = records.container(id);
@@ -45,7 +45,8 @@ pub(crate) fn awaits_its_start(state: &Path, id: &str) -> bool {
         && !records.was_restored(id, PAUSE).unwrap_or(true)
 }
 
-/// Tells the state of a pod that awaits its start. One that has ended before is cleaned up: nobody would report its end.
+/// Prints the state of a sandbox container that has not started. If its sandbox has exited, the shim is killed: it would
+/// not report the exit.
 pub(crate) fn tell_state(words: &[OsString]) -> Result<ExitCode, Failure> {
     let told = runtime::command()?.args(words).output();
     let told = told.map_err(|error| Failure::io("runsc", error))?;
@@ -59,8 +60,7 @@ pub(crate) fn tell_state(words: &[OsString]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(if told.status.success() { 0 } else { 128 }))
 }
 
-/// The sandbox that ends when a container that cannot be signalled has to end: that of a pod's own container, and one whose
-/// restore waits for others.
+/// The sandbox to kill in place of this container: if it is the sandbox container, or the restore of the pod is incomplete.
 fn sandbox_to_end(state: &Path, id: &str) -> Option<String> {
     let records = Records::at(state);
     let container = records.container(id).ok()?;
@@ -69,7 +69,7 @@ fn sandbox_to_end(state: &Path, id: &str) -> Option<String> {
     (is_own || waits()).then_some(container.sandbox)
 }
 
-/// Whether every container of the checkpoint has been restored in a sandbox.
+/// Whether all containers of the checkpoint are restored in a sandbox.
 fn is_complete(records: &Records, sandbox: &str) -> bool {
     let Ok(record) = records.sandbox(sandbox) else {
         return false;
@@ -91,9 +91,8 @@ struct State {
 }
 
 impl State {
-    /// Ends the process of the sandbox, and so all of its containers. Whether there was one.
+    /// Kills the process of the sandbox, and with it all containers. False if there was none.
     fn end(&self) -> bool {
-        // Another process may have the number since.
         Pid::from_raw(self.pid).is_some_and(|pid| end(pid, b"runsc-sandbox\0"))
     }
 }
@@ -104,23 +103,27 @@ fn state_of(call: &Call, sandbox: &str) -> Option<State> {
     serde_json::from_slice(&told.stdout).ok()
 }
 
-/// Ends a sandbox, if it has not ended already.
+/// Kills a sandbox if it runs.
 pub(crate) fn end_sandbox(call: &Call, sandbox: &str) {
     if let Some(state) = state_of(call, sandbox) {
         state.end();
     }
 }
 
-/// Ends the shim that called. It waits for ever for the end of a container that never started, and containerd with it; behind
-/// a shim that died, containerd cleans up. A pod has a shim of its own, and all of its containers have ended.
-fn end_shim() {
+/// Kills the shim, the parent process, so that containerd cleans up the pod. The shim reports no exit of a container that
+/// never started, and containerd would wait for it. With `grouping`, each pod has its own shim.
+pub(crate) fn end_shim() {
     if let Some(shim) = getppid() {
         end(shim, b"containerd-shim-runsc-v1\0");
     }
 }
 
-/// Kills a process that runs a program of this name, in whatever directory. Whether there was one.
+/// Kills a process if its program has this name, in any directory. False if there was none.
 fn end(pid: Pid, program: &[u8]) -> bool {
+    // The descriptor still means the same process when its number is reused.
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
+        return false;
+    };
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
     let end = line
         .iter()
@@ -131,7 +134,7 @@ fn end(pid: Pid, program: &[u8]) -> bool {
         .iter()
         .rposition(|byte| *byte == b'/')
         .map_or(0, |at| at + 1);
-    path.get(start..) == Some(program) && kill_process(pid, Signal::KILL).is_ok()
+    path.get(start..) == Some(program) && pidfd_send_signal(&process, Signal::KILL).is_ok()
 }
 
 #[cfg(test)]

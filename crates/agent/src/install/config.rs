@@ -1,30 +1,29 @@
-//! Configurations of containerd and of its shim, with what the handler needs. Everything else in them stays, with its comments.
+//! Adds the handler to the configurations of containerd and of gVisor's shim. Other settings and comments stay.
 //!
 //! The handler is written into containerd's own file: containerd 1 replaces all settings of a plugin by those of an imported
 //! file.
 
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, TomlError, value};
 
-/// The annotations of pods that the runtime sees.
+/// The pod annotations that containerd passes to the runtime.
 const ANNOTATIONS: [&str; 2] = ["dev.gvisor.spec.mount.*", "shoal.dev/*"];
 
 /// Why a configuration cannot be completed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It is no TOML.
+    /// Invalid TOML.
     #[error("{0}")]
     Syntax(#[from] TomlError),
-    /// It has a version that is not known.
+    /// An unsupported version.
     #[error(
-        "version {0} of containerd's configuration has no known place for a handler: `containerd config migrate` prints it in a \
-         newer one"
+        "containerd's configuration has version {0}: convert it to version 2 or 3 with `containerd config migrate`"
     )]
     Version(i64),
-    /// containerd serves no Kubernetes.
-    #[error("disabled_plugins names {0}: without it, containerd serves no Kubernetes")]
+    /// containerd's Kubernetes plugin is disabled.
+    #[error("disabled_plugins contains {0}, which Kubernetes needs: remove it")]
     Disabled(String),
-    /// Something else is where a table should be.
-    #[error("{0} is no table")]
+    /// A key that must be a table has another value.
+    #[error("{0} is not a table")]
     NoTable(String),
 }
 
@@ -34,7 +33,7 @@ pub(crate) fn with_handler(text: &str) -> Result<String, ConfigError> {
     if document.is_empty() {
         document["version"] = value(2);
     }
-    // Without a version it is the first.
+    // The default is version 1.
     let version = document.get("version").and_then(Item::as_integer);
     let plugin = match version.unwrap_or(1) {
         2 => "io.containerd.grpc.v1.cri",
@@ -83,14 +82,14 @@ pub(crate) fn with_settings(text: &str) -> Result<String, ConfigError> {
     Ok(document.to_string())
 }
 
-/// Sets a text. One that is there already keeps its form.
+/// Sets a string. An equal one keeps its quotes and comments.
 fn set(table: &mut dyn TableLike, key: &str, text: &str) {
     if table.get(key).and_then(Item::as_str) != Some(text) {
         table.insert(key, value(text));
     }
 }
 
-/// Lets the runtime see the annotations, beside others.
+/// Adds the annotations to those that containerd passes already.
 fn annotate(handler: &mut dyn TableLike) {
     let there = handler.get("pod_annotations").and_then(Item::as_array);
     let mut all = there.cloned().unwrap_or_else(Array::new);
@@ -105,7 +104,7 @@ fn annotate(handler: &mut dyn TableLike) {
     }
 }
 
-/// The table of a path, with those above it.
+/// The table at a path. Creates missing ones.
 fn table<'a>(
     mut at: &'a mut dyn TableLike,
     path: &[&str],
@@ -170,9 +169,9 @@ mod tests {
             ("version = ", "TOML"),
             (
                 "version = 2\ndisabled_plugins = [\"cri\"]\n",
-                "disabled_plugins names cri",
+                "disabled_plugins contains cri",
             ),
-            ("version = 2\nplugins = 1\n", "plugins is no table"),
+            ("version = 2\nplugins = 1\n", "plugins is not a table"),
         ] {
             let told = with_handler(text).unwrap_err().to_string();
             assert!(told.contains(part), "{told}");
