@@ -106,6 +106,13 @@ class Bench:
     def is_filled(self, name: str) -> None:
         wait_until(lambda: available(self.cluster, name) >= 1, 150, f"a member of {name}")
 
+    def settle(self) -> None:
+        """Waits until the pools are filled and no pod ends, so that nothing else runs during a measurement."""
+        for pool in POOLS:
+            self.is_filled(pool)
+        ends = lambda: [one for one in self.cluster.get("pods")["items"] if "deletionTimestamp" in one["metadata"]]
+        wait_until(lambda: not ends(), 120, "no pod ends")
+
     def save(self, source: Sandbox, pod: str) -> None:
         """A checkpoint by the agent, and one by the bare runtime."""
         source.commands.run(": > /tmp/longest")
@@ -133,8 +140,10 @@ class Bench:
     def clone(self, snapshot: str) -> None:
         """A clone and its first command, and a cold pod."""
         made: list[Sandbox] = []
+        self.settle()
         ours = timed(lambda: made.append(self.created(snapshot)))
         made[0].kill()
+        self.settle()
         pod = self.name("cold")
         cold = timed(lambda: self.cold(pod))
         self.cluster.kubectl("delete", "pod", pod, "--timeout=60s", timeout=70)
@@ -165,13 +174,14 @@ class Bench:
         """A sandbox from each of the two pools."""
         taken = {}
         for pool in POOLS:
-            self.is_filled(pool)
+            self.settle()
             made: list[Sandbox] = []
             taken[pool] = timed(lambda: made.append(Sandbox.create(pool, timeout=600, **self.api)))
             made[0].kill()
         self.add("claim", taken["restored"], taken["plain"])
 
     def forks(self, source: Sandbox) -> None:
+        self.settle()
         many = timed(lambda: forked(source, FORKS))
         one = timed(lambda: [forked(source, 1) for _ in range(FORKS)])
         self.add("forks", many, one)
@@ -210,9 +220,6 @@ def measure(bench: Bench, rounds: int) -> None:
     snapshot = small.create_snapshot().snapshot_id
     bench.pool("restored", restore=snapshot)
     for _ in range(rounds):
-        # Nothing else starts meanwhile.
-        for pool in POOLS:
-            bench.is_filled(pool)
         bench.clone(snapshot)
         bench.claim()
     bench.forks(small)
