@@ -34,7 +34,7 @@ const READY: Duration = Duration::from_secs(300);
 /// The longest look for a waiting sandbox: the client has gone by then.
 const CLAIM: Duration = Duration::from_secs(60);
 
-/// A hundred years, which clients take for ever.
+/// A hundred years: the API has no value for an unlimited time.
 const FOR_EVER: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
 /// The priority of a sandbox that a client waits for, over those of pools.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use shoal_core::ports::create::CreateError;
 use shoal_crds::kruise::names::{E2B_PREFIX, PREFIX, annotation};
 
-/// How long a pause keeps a sandbox: for ever, in the words of the clients.
+/// How long a pause keeps a sandbox: forever, in the words of the clients.
 pub(crate) const FOR_EVER: &str = "forever";
 
 /// The options.
@@ -87,7 +87,7 @@ impl Options {
     }
 }
 
-/// How long a pause keeps a sandbox with this annotation. An invalid one keeps it for ever.
+/// How long a pause keeps a sandbox with this annotation. An invalid one keeps it forever.
 pub(crate) fn kept_paused(annotation: Option<&str>) -> Keep {
     let keep = annotation.and_then(|value| keep("", value).ok());
     keep.unwrap_or(Keep::ForEver)

@@ -193,7 +193,7 @@ impl Quotas {
         Ok(using.collect())
     }
 
-    /// Removes reservations that replicas have left, for ever.
+    /// Removes reservations that replicas have left, forever.
     pub(crate) async fn sweep(&self) {
         let mut ticks = tokio::time::interval(SWEEP);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -344,7 +344,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Removes each snapshot when its time has come, for ever.
+    /// Removes each snapshot when its time has come, forever.
     pub(crate) async fn expire_for_ever(&self) {
         loop {
             let changed = self.changed.notified();

@@ -51,7 +51,7 @@ impl Endpoints {
         response
     }
 
-    /// Serves the connections of a listener for ever.
+    /// Serves the connections of a listener forever.
     pub async fn serve(self, listener: TcpListener) {
         loop {
             let stream = match listener.accept().await {

@@ -40,7 +40,7 @@ pub(crate) async fn bind(port: u16) -> std::io::Result<TcpListener> {
     TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await
 }
 
-/// Serves the connections of a listener for ever.
+/// Serves the connections of a listener forever.
 pub(crate) async fn serve(listener: TcpListener, served: Served) {
     loop {
         let stream = match listener.accept().await {

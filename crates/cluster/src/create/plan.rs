@@ -37,7 +37,7 @@ pub(super) struct Plan {
     pub(super) restored_from: Option<String>,
     pub(super) claiming: Claiming,
     pub(super) resize: Option<ResizeCreated>,
-    /// How long the sandbox lives, unless it does for ever.
+    /// How long the sandbox lives; unlimited if absent.
     pub(super) timeout: Option<Duration>,
     /// Whether the internet is closed to it.
     pub(super) closed: bool,

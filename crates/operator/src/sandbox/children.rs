@@ -114,7 +114,7 @@ impl SandboxController {
     }
 
     /// Without its volume claims no pod is created: it would see the volume of a former sandbox of the same
-    /// name, and its use would keep that volume for ever.
+    /// name, and its use would keep that volume forever.
     async fn planned_pod(
         &self,
         wanted: &Wanted<'_>,

@@ -86,7 +86,7 @@ impl Certificates {
     }
 
     /// Loads or makes the certificate, and configures the API server to trust it. The second result keeps both
-    /// current, for ever.
+    /// current, forever.
     ///
     /// # Errors
     /// When the first certificate cannot be had.

@@ -1,4 +1,4 @@
-//! A look at everything in a home directory.
+//! Scans of a home directory.
 
 use std::collections::BTreeSet;
 
@@ -19,37 +19,37 @@ use super::{Inner, PARALLEL};
 use crate::link::Main;
 use crate::sftp::{Entry, SftpError, Stamp};
 
-/// The most files of a home that are kept equal.
+/// The maximum number of synchronised files in a home.
 const FILES_MAX: usize = 200_000;
 
-/// The most entries of a home that are looked at.
+/// The maximum number of entries in a scan.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// A look.
+/// A scan.
 pub(super) struct Scan<'a> {
     home: &'a Inner,
     main: &'a Main,
     walk: Walk<'a>,
     events: &'a mpsc::UnboundedSender<Event>,
     file_max: u64,
-    /// The moment of its beginning.
+    /// When it started.
     begun: u64,
     ignoring: Ignoring,
-    /// Files that may return.
+    /// Files that are sent to the session.
     files: Vec<(SessionPath, Stamp)>,
     entries: usize,
     /// Directories that cannot be listed.
     hidden: Vec<SessionPath>,
 }
 
-/// A directory and what is in it.
+/// A directory and its entries.
 type Listed = (String, Result<Vec<(SessionPath, Entry)>, SftpError>);
 
 impl<'a> Scan<'a> {
-    /// Looks at everything, and reports what has changed.
+    /// Scans the home and reports changes.
     ///
     /// # Errors
-    /// When the machine does not answer, or has too many files.
+    /// If the machine does not answer, or has too many files.
     pub(super) async fn run(
         home: &'a Inner,
         main: &'a Main,
@@ -87,7 +87,7 @@ impl<'a> Scan<'a> {
     async fn list(&self, directory: String) -> Listed {
         let mut found = Vec::new();
         let each = |name: String, entry: Entry| {
-            // Names that are no UTF-8 have lost a part on the way.
+            // Names that are not UTF-8 arrive with replacement characters.
             if !name.contains(char::REPLACEMENT_CHARACTER)
                 && let Ok(path) = SessionPath::join(&directory, &name)
                 && !is_account_s(&path)
@@ -114,7 +114,7 @@ impl<'a> Scan<'a> {
         let entries = match (entries, own) {
             (Ok(entries), _) => entries,
             (Err(SftpError::Lost), _) => return Err(self.home.link.lost().into()),
-            // It was removed meanwhile.
+            // It was removed during the scan.
             (Err(SftpError::Missing), Some(_)) => Vec::new(),
             (Err(error), Some(own)) => {
                 self.limit(
@@ -173,12 +173,12 @@ impl<'a> Scan<'a> {
         let set = match self.walk.contents(path, most).await {
             Ok(Some((text, _))) => self.ignoring.set(directory, Some(&text)),
             Ok(None) | Err(PathError::Missing(_)) => {
-                // The next look comes soon.
+                // The next scan is soon.
                 self.home.more.notify_one();
                 return Ok(());
             }
             Err(PathError::Sftp(_, SftpError::Lost)) => return Err(self.home.link.lost().into()),
-            // One that cannot be read hides its directory, as one that is too large.
+            // If it cannot be read or is too large, its directory is ignored.
             Err(_) => self
                 .ignoring
                 .set(directory, Some(&vec![b'#'; gitignore::FILE_MAX + 1])),
@@ -214,7 +214,7 @@ impl<'a> Scan<'a> {
         changed.into_inner()
     }
 
-    /// Looks at a file that may have changed.
+    /// Compares a file that may have changed.
     async fn look_at(&self, path: SessionPath, listed: Stamp) -> Result<(), InsideError> {
         let known = self.home.table.lock().known.get(&path).copied();
         let known = known.filter(|known| known.stamp == listed);
@@ -270,7 +270,7 @@ impl<'a> Scan<'a> {
         let _ = self.events.send(Event(now, Ok(event)));
     }
 
-    /// Tells of files that are not there any more, or do not return any more.
+    /// Reports files that were removed, or are ignored now.
     async fn find_missing(&self) -> Result<(), InsideError> {
         let missing: Vec<SessionPath> = {
             let table = self.home.table.lock();
@@ -303,7 +303,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Tells of something that is not seen, once.
+    /// Reports an ignored entry once.
     fn limit(&self, path: Option<SessionPath>, reason: &str) {
         let key = path.as_ref().map(SessionPath::to_string);
         let mut table = self.home.table.lock();

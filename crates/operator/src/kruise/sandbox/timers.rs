@@ -62,7 +62,7 @@ pub(super) fn due(sandbox: &Sandbox, now: Timestamp) -> Due {
     })
 }
 
-/// How long a paused sandbox is kept. A duration that cannot be read means for ever.
+/// How long a paused sandbox is kept. A duration that cannot be read means forever.
 fn retained(kept: &str, now: Timestamp) -> Timestamp {
     let kept = duration::parse(kept)
         .filter(|kept| kept.is_positive())
