@@ -193,8 +193,7 @@ pub enum SandboxError {
     /// It could not be saved. It runs on.
     #[error("the sandbox was not saved, and runs on: {0}")]
     NotSaved(String),
-    /// The sandbox cannot resume, because the daemon inside does not answer or refuses. It stays
-    /// paused.
+    /// It cannot resume and stays paused: the daemon inside does not answer, or refuses.
     #[error("the sandbox cannot resume: {0}")]
     NotResumed(#[source] InsideError),
     /// It is parked and cannot be woken. It stays parked, and the next use of it tries again.
