@@ -51,6 +51,17 @@ def test_a_child_process_is_ended_and_the_cell_continues(sandbox):
     assert said.text == "-9"
 
 
+def test_a_mapped_file_larger_than_the_memory_ends_nothing(sandbox):
+    said = sandbox.run_code("""
+import mmap
+with open("/home/user/big", "wb") as big:
+    big.truncate(3 << 30)
+with open("/home/user/big", "rb") as big:
+    pages = mmap.mmap(big.fileno(), 0, prot=mmap.PROT_READ)
+sum(pages[at] for at in range(0, len(pages), mmap.PAGESIZE))""")
+    assert said.text == "0" and said.error is None
+
+
 def test_a_result_of_two_hundred_megabytes_is_omitted_with_a_message(sandbox):
     said = sandbox.run_code("""
 class Huge:

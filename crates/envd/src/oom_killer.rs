@@ -140,11 +140,17 @@ impl OomKiller {
 
     /// Reads the memory usage.
     fn read_usage(&self, meminfo: &File) -> io::Result<MemoryUsage> {
+        let usage = self.with_configured_total(MemoryUsage::allocated());
+        if !usage.is_low() {
+            return Ok(usage);
+        }
         let mut text = [0; MEMINFO_MAX];
         let length = meminfo.read_at(&mut text, 0)?;
         let text = String::from_utf8_lossy(text.get(..length).unwrap_or_default());
-        let read = MemoryUsage::read(&text).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(self.with_configured_total(read))
+        let mapped = procfs::meminfo(&text, "Mapped").ok_or(io::ErrorKind::InvalidData)?;
+        // Reading the file is slow, and allocations continue.
+        let usage = self.with_configured_total(MemoryUsage::allocated());
+        Ok(usage.without_mapped(mapped))
     }
 
     /// Replaces the total by the control plane's value, if set.
@@ -204,17 +210,16 @@ mod tests {
     }
 
     #[test]
-    fn memory_usage_is_read_every_time() {
-        let place = tempfile::NamedTempFile::new().unwrap();
+    fn mapped_files_are_read_when_memory_is_low() {
+        let meminfo = tempfile::NamedTempFile::new().unwrap();
         let oom_killer = OomKiller::default();
-        for mib in [10, 20, 5] {
-            let text = format!("MemTotal: 1048576 kB\nAnonPages: {} kB\n", mib << 10);
-            fs::write(place.path(), text).unwrap();
-            let seen = oom_killer.read_usage(place.as_file()).unwrap();
-            assert_eq!((seen.total, seen.used), (1024 * MIB, mib * MIB));
-        }
-        fs::write(place.path(), "nothing").unwrap();
-        assert!(oom_killer.read_usage(place.as_file()).is_err());
+        oom_killer.set_total_mib(u32::MAX);
+        assert!(oom_killer.read_usage(meminfo.as_file()).unwrap().used > 0);
+        oom_killer.set_total_mib(1);
+        assert!(oom_killer.read_usage(meminfo.as_file()).is_err());
+        fs::write(meminfo.path(), format!("Mapped: {} kB\n", u32::MAX)).unwrap();
+        let usage = oom_killer.read_usage(meminfo.as_file()).unwrap();
+        assert_eq!((usage.total, usage.used), (MIB, 0));
     }
 
     #[test]
