@@ -122,7 +122,7 @@ def interruptible() -> None:
 
 
 #: Cases of the SDKs that a cluster passes, too, but for those that `sdk_cases` names.
-SDK_IN_CLUSTER = [
+SDK_IN_CLUSTER = ["conformance/interpreter/test_streams.py"] + [
     f"conformance/sdk/test_{name}.py"
     for name in (
         "commands", "files", "pty", "watch", "git", "promptness", "life", "mistakes", "gateway", "urls",

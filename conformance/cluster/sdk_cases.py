@@ -10,20 +10,27 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from e2b import AsyncSandbox, Sandbox
 
 from .. import conftest as servers
+from .. import interpreter
 from ..installation import wait_until
+from ..interpreter.server import TEMPLATE as INTERPRETER_TEMPLATE
 from . import images
 from .cluster import Cluster
 from .conftest import cluster_of
+from .jupyter import add_kernel
 from .operator import Operator
 from .serving import Replica, first_key
 
 #: The templates of the two runtimes.
 TEMPLATES = {"runc": "base", "runsc": "base-gvisor"}
+
+#: The suite of the code interpreter.
+INTERPRETER = Path(interpreter.__file__).parent
 
 METADATA = "metadata has the name of the custom resource, too, as with OpenKruise"
 
@@ -69,6 +76,8 @@ class SharedCluster:
     """The cluster of a run, with an operator, a replica of the API and a pool for each runtime."""
 
     def __init__(self) -> None:
+        #: Whether there is a pool for `run_code`, too.
+        self.interprets = False
         self.server: ClusterServer | None = None
         self.life = None
 
@@ -81,8 +90,11 @@ class SharedCluster:
             operator.start("--runtime-image", images.RUNTIME)
             replica = Replica(self.cluster, "replica")
             replica.start("kubernetes.sessions=true", f"sessions.template={TEMPLATES['runsc']}")
-            self.cluster.apply(*(pool(name, runtime) for runtime, name in TEMPLATES.items()))
-            for name in TEMPLATES.values():
+            pools = [pool(name, runtime) for runtime, name in TEMPLATES.items()]
+            if self.interprets:
+                pools.append(add_kernel(pool(INTERPRETER_TEMPLATE, "runsc")))
+            self.cluster.apply(*pools)
+            for name in (made["metadata"]["name"] for made in pools):
                 wait_until(lambda name=name: is_full(self.cluster, name), 120, f"a member of {name}")
             self.server = ClusterServer(replica.port, {"default": first_key(self.cluster)})
         return self.server
@@ -139,9 +151,19 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    shared = servers.SERVERS["interpreter"] = servers.SERVERS["shared"]
+    shared.interprets = any(INTERPRETER in item.path.parents for item in items)
     for item in items:
         reason = next((reason for name, reason in DIFFERENT.items() if name in item.name), None)
         if reason:
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
         elif "another" in item.fixturenames:
             item.add_marker(pytest.mark.skip(reason="the case needs a server with settings of its own"))
+        elif language_of(item) != "python":
+            item.add_marker(pytest.mark.skip(reason="the pods have Python's kernel only"))
+
+
+def language_of(item) -> str:
+    """The language of a case of the code interpreter."""
+    values = getattr(item, "callspec", None) and item.callspec.params
+    return (values or {}).get("language", "python")

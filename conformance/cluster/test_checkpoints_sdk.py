@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,10 +14,10 @@ from e2b.exceptions import SandboxException
 
 from ..installation import wait_until
 from ..interpreter import test_clone_tutorial as tutorial
-from ..shared import WORK
 from . import sdk_cases
 from .conftest import operator_of, replicas_of, sdk_of
 from .images import RUNTIME
+from .jupyter import add_kernel
 from .test_checkpoints_node import COUNT, agent_of, everything_in_the_store, told
 from .test_install import imported  # noqa: F401
 from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
@@ -362,26 +360,11 @@ def test_a_pool_whose_pods_cannot_be_saved_says_so(api, node, real_cluster):
 
 @pytest.fixture(scope="module")
 def interpreters(api, node, real_cluster):
-    """The two pools of the tutorial: pods with this machine's Python, and Jupyter's kernel for it."""
-    place = WORK / "jupyter"
-    if not (place / "interpreter.json").exists():
-        install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", place / "site", "ipykernel"]
-        subprocess.run(install, check=True, timeout=300)
-        kernel = place / "kernels" / "python3"
-        kernel.mkdir(parents=True)
-        started = ["/usr/bin/python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        spec = {"argv": started, "display_name": "Python", "language": "python", "env": {"PYTHONPATH": "/etc/shoal/site"}}
-        (kernel / "kernel.json").write_text(json.dumps(spec))
-        (place / "interpreter.json").write_text(json.dumps({"kernels": ["/etc/shoal/kernels"], "cwd": "/"}))
+    """The two pools of the tutorial."""
     for name, kept in (("code-interpreter-mem", KEPT), ("code-interpreter-no-mem", ["filesystem"])):
-        made = sdk_cases.pool(name, "runsc")
-        made["spec"]["persistentContents"] = kept
-        made["spec"]["replicas"] = 1
-        spec = made["spec"]["template"]["spec"]
-        spec |= {"runtimeClassName": "shoal", "dnsPolicy": "Default"}
-        spec["volumes"].append({"name": "jupyter", "hostPath": {"path": str(place)}})
-        [container] = spec["containers"]
-        container["volumeMounts"].append({"name": "jupyter", "mountPath": "/etc/shoal", "readOnly": True})
+        made = add_kernel(sdk_cases.pool(name, "runsc"))
+        made["spec"] |= {"persistentContents": kept, "replicas": 1}
+        made["spec"]["template"]["spec"] |= {"runtimeClassName": "shoal", "dnsPolicy": "Default"}
         real_cluster.apply(made)
         wait_until(lambda name=name: available(real_cluster, name) >= 1, 150, f"a member of {name}")
     yield

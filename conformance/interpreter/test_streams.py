@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -86,14 +88,16 @@ async def test_a_timeout_interrupts_a_call_and_keeps_the_state(sandbox, language
 
 async def test_a_sandbox_that_is_killed_ends_the_call(sdk):
     sandbox = await sdk.create(timeout=120)
-    code = "import time; open('/tmp/begun', 'w').close(); time.sleep(90)"
+    # Until the first output there is no answer that could end.
+    code = "import time; print('begun', flush=True); time.sleep(90)"
+    begun = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        loop = asyncio.get_running_loop()
+        run_code = functools.partial(sandbox.run_code, code, on_stdout=lambda _: begun.set())
         if sdk.name == "async":
-            call = asyncio.ensure_future(sandbox.run_code(code))
+            call = asyncio.ensure_future(run_code())
         else:
-            call = loop.run_in_executor(pool, sandbox.run_code, code)
-        await there(sandbox, "/tmp/begun")
+            call = asyncio.get_running_loop().run_in_executor(pool, run_code)
+        assert await asyncio.to_thread(begun.wait, 60)
         await sdk.call("kill", sandbox.sandbox_id)
         with pytest.raises(TimeoutException, match="sandbox was killed while the request was in progress"):
             await asyncio.wait_for(call, 80)
