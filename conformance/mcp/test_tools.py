@@ -120,6 +120,19 @@ async def test_a_command_ends_at_its_timeout_and_a_long_output_is_cut(shared):
         assert len(much["stdout"]) < 40_000 and much["left_out"] > 2_900_000
 
 
+async def test_a_sandbox_without_bash_runs_commands_in_sh(shared):
+    async with over_http(shared) as client:
+        shell = "readlink -f /proc/$$/exe; shopt -q login_shell 2>/dev/null && echo login"
+        assert (await done(client, "run_command", command=shell))["stdout"] == "/usr/bin/bash\nlogin\n"
+        assert (await done(client, "run_command", command="-x"))["exit_code"] == 127
+        moved = 'mv "$(readlink -f /bin/bash)" /usr/local/bin/bash'
+        assert (await done(client, "run_command", command=moved, user="root"))["exit_code"] == 0
+        assert (await done(client, "run_command", command=shell))["stdout"] == "/usr/local/bin/bash\nlogin\n"
+        assert (await done(client, "run_command", command="rm /usr/local/bin/bash", user="root"))["exit_code"] == 0
+        assert (await done(client, "run_command", command="readlink -f /proc/$$/exe"))["stdout"] == "/usr/bin/dash\n"
+        assert "no-such-directory" in (await refused(client, "run_command", command="true", cwd="/no-such-directory"))["message"]
+
+
 async def test_sandboxes_beside_the_sessions_are_made_named_and_ended(shared):
     async with over_http(shared) as client:
         made = await done(client, "create_sandbox", metadata={"case": "mcp"}, env={"WORD": "told"}, timeout=600)

@@ -10,7 +10,7 @@ use axum::extract::{Path, State};
 use futures_util::StreamExt;
 use shoal_core::auth::Principal;
 use shoal_core::ports::inside::{
-    CommandExit, CommandOutput, InsideError, RunningCommand, SandboxCommand,
+    CommandExit, CommandOutput, InsideError, RunningCommand, SandboxCommand, run_line,
 };
 use shoal_protocol::native::{RanCommand, RunCommand};
 
@@ -28,10 +28,6 @@ const SECONDS_MAX: u64 = 60;
 
 /// How much of each output stream is returned, in bytes.
 const OUTPUT_MAX: usize = 1 << 20;
-
-/// Runs a line in a login shell: bash if available, as Agent-Sandbox's clients expect.
-const LOGIN_SHELL: &str =
-    r#"if command -v bash >/dev/null 2>&1; then exec bash -lc -- "$1"; fi; exec sh -lc -- "$1""#;
 
 /// `POST /terminal/sandbox/{id}`.
 pub(super) async fn run(
@@ -64,9 +60,10 @@ pub(super) async fn run(
     let command = SandboxCommand {
         cwd: asked.workdir,
         timeout: Some(Duration::from_secs(seconds)),
-        ..SandboxCommand::new("/bin/sh", ["-c", LOGIN_SHELL, "sh", &asked.command])
+        ..SandboxCommand::default()
     };
-    let heard = hear(inside.run(command).await?, seconds).await?;
+    let process = run_line(&*inside, &asked.command, command).await?;
+    let heard = hear(process, seconds).await?;
     Ok(Answer::ok(RanCommand {
         sandbox: record.name(),
         command: asked.command,

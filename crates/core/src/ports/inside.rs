@@ -254,6 +254,35 @@ pub enum InsideError {
     External(#[from] ExternalError),
 }
 
+/// Runs a line in a login shell: bash if it is on the search path, else `sh`.
+const ANY_LOGIN_SHELL: &str =
+    r#"if command -v bash >/dev/null 2>&1; then exec bash -lc -- "$1"; fi; exec sh -lc -- "$1""#;
+
+/// Starts a command line in a login shell: bash, or `sh` in a sandbox without bash. `command` has
+/// everything but the program and its arguments.
+///
+/// # Errors
+/// Those of [`SandboxClient::run`].
+pub async fn run_line(
+    client: &dyn SandboxClient,
+    line: &str,
+    command: SandboxCommand,
+) -> Result<RunningCommand, InsideError> {
+    let in_shell = |path: &str, args: &[&str]| SandboxCommand {
+        program: path.to_owned(),
+        args: args.iter().map(|&argument| argument.to_owned()).collect(),
+        ..command.clone()
+    };
+    let bash = in_shell("/bin/bash", &["-lc", "--", line]);
+    let started = client.run(bash).await;
+    // Usually bash is at this path, which saves the start of a second shell.
+    if !matches!(started, Err(InsideError::Invalid(_))) {
+        return started;
+    }
+    let any = in_shell("/bin/sh", &["-c", ANY_LOGIN_SHELL, "sh", line]);
+    client.run(any).await
+}
+
 /// The way into running sandboxes.
 pub trait SandboxAccess: Send + Sync {
     /// Opens a client of a sandbox, which acts as `user`, or as the sandbox's default user. Wakes a

@@ -1,13 +1,14 @@
 //! Carries messages between a program in a sandbox and the client that talks to it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use shoal_core::ports::inside::{CommandExit, CommandOutput, InsideError, RunningCommand};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, split};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::filter::{Filter, Lines, Message, TooLong};
@@ -15,6 +16,9 @@ use crate::text::Bounded;
 
 /// How much is read from the client at once.
 const CHUNK: usize = 16 << 10;
+
+/// How long the exit of a program may come after its input is closed.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How much of each end of the standard error is kept.
 const STDERR: usize = 1 << 10;
@@ -88,6 +92,8 @@ impl Link {
                     self.filter.lock().sent(&line);
                 }
                 if let Err(error) = control.input(Bytes::copy_from_slice(bytes)).await {
+                    // A program that has ended says why.
+                    sleep(LAST_WORDS).await;
                     return End::Itself(error.to_string());
                 }
             }

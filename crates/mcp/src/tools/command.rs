@@ -8,17 +8,13 @@ use futures_util::StreamExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use shoal_core::ports::inside::{
-    CommandExit, CommandOutput, InsideError, RunningCommand, SandboxCommand,
+    CommandExit, CommandOutput, InsideError, RunningCommand, SandboxCommand, run_line,
 };
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{About, Call, Effect, Reply, Spec, spec};
 use crate::error::ToolError;
 use crate::text::{Bounded, beginning, without_nul};
-
-/// Runs a line in a login shell: bash if the sandbox has it.
-pub(super) const LOGIN_SHELL: &str =
-    r#"if command -v bash >/dev/null 2>&1; then exec bash -lc -- "$1"; fi; exec sh -lc -- "$1""#;
 
 /// The default timeout, in seconds.
 const SECONDS: u64 = 120;
@@ -126,9 +122,9 @@ async fn run(call: Arc<Call>, arguments: Arguments) -> Result<Reply, ToolError> 
         cwd: arguments.cwd,
         env: arguments.env,
         timeout: Some(timeout),
-        ..SandboxCommand::new("/bin/sh", ["-c", LOGIN_SHELL, "sh", &arguments.command])
+        ..SandboxCommand::default()
     };
-    let process = client.run(command).await?;
+    let process = run_line(&*client, &arguments.command, command).await?;
     let heard = hear(&call, process, seconds).await?;
     Ok(reply(held.1.id.to_string(), &heard))
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use shoal_core::ports::inside::SandboxCommand;
+use shoal_core::ports::inside::{SandboxCommand, run_line};
 
-use super::command::{LOGIN_SHELL, check_command, seconds};
+use super::command::{check_command, seconds};
 use super::{About, Call, Effect, Reply, Spec, spec};
 use crate::error::ToolError;
 use crate::inner::Start;
@@ -97,9 +97,10 @@ async fn start(call: Arc<Call>, arguments: StartArguments) -> Result<Reply, Tool
     let command = SandboxCommand {
         cwd: arguments.cwd,
         env: arguments.env,
-        ..SandboxCommand::new("/bin/sh", ["-c", LOGIN_SHELL, "sh", &arguments.command])
+        stdin: true,
+        ..SandboxCommand::default()
     };
-    let process = client.run(command.with_stdin()).await?;
+    let process = run_line(&*client, &arguments.command, command).await?;
     let start = Start {
         name: arguments.name.clone(),
         sandbox: held.1.id.clone(),
