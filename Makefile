@@ -1,5 +1,5 @@
 # Targets for people and for CI.
-.PHONY: run build envd ui image dist manifests test lint fmt bench bench-cluster bench-checkpoints fuzz deny
+.PHONY: run build envd ui image dist manifests test lint fmt bench bench-cluster bench-checkpoints bench-ui fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
@@ -62,6 +62,14 @@ bench-checkpoints:
 	$(MAKE) build
 	SHOAL_BIN=$(CURDIR)/target/release/shoal target/conformance/venv/bin/python -m conformance.cluster.bench.checkpoints \
 		--output docs/kubernetes-checkpoint-benchmarks.md $(ARGS)
+
+# Measure the web UI in Chromium, and MCP beside the API; writes docs/ui-benchmarks.md.
+bench-ui:
+	scripts/setup test
+	conformance/packages
+	$(MAKE) build
+	SHOAL_BIN=$(CURDIR)/target/release/shoal target/conformance/venv/bin/python -m conformance.ui.bench \
+		--output docs/ui-benchmarks.md $(ARGS)
 
 # cargo-deny is on the path, or where `setup lint` installed it.
 TOOLS := PATH="$$PATH:$(CURDIR)/target/tools/bin"

@@ -7,7 +7,6 @@ of pytest-xdist share the server of the process that started them.
 from __future__ import annotations
 
 import os
-import shutil
 
 import pytest
 
@@ -100,12 +99,7 @@ def end(installation: Installation) -> None:
 def chromium():
     """The machine's Chromium."""
     # Few suites need it, and its import takes time.
-    from playwright.sync_api import sync_playwright
+    from .ui import browser
 
-    found = shutil.which("chromium")
-    assert found, "Chromium is missing: scripts/setup test installs it"
-    with sync_playwright() as playwright:
-        # Everything runs as root in CI, where Chromium's own sandbox does not start.
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
+    with browser.chromium() as started:
+        yield started

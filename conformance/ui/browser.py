@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from ..shared import WORK
 
@@ -12,6 +16,18 @@ AXE = WORK / "node" / "node_modules" / "axe-core" / "axe.min.js"
 PATIENCE_MS = 60_000
 
 SIZES = {"wide": {"width": 1280, "height": 800}, "narrow": {"width": 400, "height": 780}}
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The machine's Chromium."""
+    found = shutil.which("chromium")
+    assert found, "Chromium is missing: scripts/setup test installs it"
+    with sync_playwright() as playwright:
+        # Everything runs as root in CI, where Chromium's own sandbox does not start.
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
 
 
 class Watch:

@@ -9,6 +9,8 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
+from ..installation import ROOT
+from . import bench
 from .browser import PATIENCE_MS, SIZES, Watch, findings
 
 #: One of each kind: the start, code in several languages, wide tables, the generated ones.
@@ -74,3 +76,8 @@ def test_no_link_leads_nowhere(shared):
                     left.append(target)
     names = {url.removeprefix(start) for url in seen}
     assert {"api.html", "commands.html", "settings.html", "files/examples/agent.py.txt"} <= names
+
+
+def test_the_page_of_benchmarks_says_how_its_figures_are_measured():
+    page = (ROOT / "docs" / "ui-benchmarks.md").read_text()
+    assert page.startswith(bench.FRAME), "run `make bench-ui`, or copy the frame"

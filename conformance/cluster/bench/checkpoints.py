@@ -8,17 +8,14 @@ One cluster with a real node serves all rounds. The two sides of a figure take t
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
-import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from e2b import Sandbox
 
 from ...installation import wait_until
+from ...targets import table, timed
 from ..cluster import Cluster
 from ..conftest import operator_of, sdk_of
 from ..images import RUNTIME, SHELL
@@ -187,13 +184,6 @@ class Bench:
         self.add("forks", many, one)
 
 
-def timed(act: Callable[[], object]) -> float:
-    """How long it takes, in milliseconds."""
-    begun = time.monotonic()
-    act()
-    return (time.monotonic() - begun) * 1000
-
-
 def forked(source: Sandbox, count: int) -> None:
     forks = source.fork(count=count, timeout=600)
     assert all(isinstance(one, Sandbox) for one in forks), forks
@@ -227,25 +217,7 @@ def measure(bench: Bench, rounds: int) -> None:
 
 
 def text(found: dict[str, list[tuple[float, float]]], rounds: int) -> str:
-    lines = [
-        FRAME, f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {os.cpu_count()} cores, {rounds} rounds.", "",
-        "| figure | Shoal | beside it | | target |", "|---|---|---|---|---|",
-    ]
-    for figure, (meaning, beside, target) in FIGURES.items():
-        ours, theirs = (statistics.median(values) for values in zip(*found[figure], strict=True))
-        shown = f"{theirs:.0f}: {beside}" if beside else ""
-        difference, met = compared(ours, theirs, target)
-        lines.append(f"| {meaning} | {ours:.0f} | {shown} | {difference} | ≤ {target}: {'met' if met else '**missed**'} |")
-    return "\n".join([*lines, ""])
-
-
-def compared(ours: float, theirs: float, target: str) -> tuple[str, bool]:
-    """The comparison as the target puts it, and whether it is met."""
-    if target.startswith("+"):
-        return f"{ours - theirs:+.0f}", ours - theirs <= float(target[1:])
-    if target.endswith("×"):
-        return f"{ours / theirs:.2f} ×", ours / theirs <= float(target[:-1])
-    return "", ours <= float(target)
+    return f"{FRAME}\n{table(FIGURES, found, f'{rounds} rounds')}"
 
 
 def main() -> None:
