@@ -6,15 +6,19 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
 
 from scripts import oci_archive
 
-from ..installation import ROOT, program, wait_until
-from . import manifests
+from .. import examples
+from ..installation import ROOT, free_port, program, wait_until
+from . import manifests, sdk_cases
 from .api import Api, Refused
 from .images import SHELL
 from .invariants import is_ready
@@ -162,6 +166,34 @@ def test_the_operator_serves_sandboxes_from_its_deployment(imported, installed):
 
         assert wait_until(converted, 60, "a conversion")["spec"]["replicas"] == 0
     cluster.kubectl("delete", BETA, f"beta-{installed}", f"alpha-{installed}", "--timeout=120s", timeout=150)
+
+
+def test_the_tutorial_of_a_cluster(imported, installed, tmp_path):
+    """The commands of the page, one after the other. Only the image and the port are others."""
+    if installed != "helm":
+        pytest.skip("the page is run once")
+    page = (ROOT / "docs" / "tutorials" / "cluster.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    # After a failure, too, nothing forwards the port.
+    script = "\n".join(["set -eu", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT", *blocks]).replace("3000", str(free_port()))
+    [manifest] = re.findall(r"<<'EOF'\n(.*?)^EOF$", script, re.DOTALL | re.MULTILINE)
+    script = script.replace(manifest, json.dumps(on_this_machine(yaml.safe_load(manifest))) + "\n")
+    environment = imported.environment()
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    shutil.copy(examples.EXAMPLES / "parallel.py", tmp_path)
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(examples.OUTPUT["parallel.py"], done.stdout), done.stdout
+    assert re.search(r"(?m)^base-\S+ ", done.stdout), done.stdout
+
+
+def on_this_machine(pool: dict) -> dict:
+    """A pool whose image has Python: that of this machine."""
+    spec, theirs = (one["spec"]["template"]["spec"] for one in (pool, sdk_cases.pool("base", "runc")))
+    container, other = spec["containers"][0], theirs["containers"][0]
+    container |= {"image": other["image"], "volumeMounts": other["volumeMounts"]}
+    spec |= {"volumes": theirs["volumes"], "terminationGracePeriodSeconds": 0}
+    return pool
 
 
 def test_an_upgrade_of_the_chart_keeps_sandboxes(imported, installed, tmp_path):
