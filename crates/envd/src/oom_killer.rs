@@ -17,7 +17,6 @@ mod victims;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -28,7 +27,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use self::selection::{ProcessSizes, RecentKills};
-use self::usage::{MIB, MIN_INTERVAL, MemoryUsage};
+use self::usage::{MIB, MIN_INTERVAL, MappedFiles, MemoryUsage};
 use self::victims::{Victim, Victims};
 use crate::log::Log;
 use crate::process::Status;
@@ -36,9 +35,6 @@ use crate::procfs;
 
 /// Delay before the first check. Most commands end sooner.
 const FIRST_CHECK_DELAY: Duration = Duration::from_millis(20);
-
-/// Buffer size for `/proc/meminfo`; the fields used are at its start.
-const MEMINFO_MAX: usize = 4 << 10;
 
 /// Whether the kernel lacks an OOM killer for the sandbox, that is, whether it is gVisor.
 pub(crate) fn is_needed() -> bool {
@@ -113,8 +109,16 @@ impl OomKiller {
         while active.wait_for(|active| *active > 0).await.is_ok() {
             sleep(FIRST_CHECK_DELAY).await;
             let mut sizes: Option<ProcessSizes> = None;
+            let mut mapped = MappedFiles::read(&meminfo)?;
             while *active.borrow() > 0 {
-                let usage = self.read_usage(&meminfo)?;
+                let mut usage = self.usage();
+                if mapped.may_be_read(usage) {
+                    mapped = MappedFiles::read(&meminfo)?;
+                    // Reading is slow, and allocations continue.
+                    usage = self.usage();
+                }
+                mapped.observe(usage);
+                usage = usage.without_mapped(mapped.size);
                 sizes = sizes.filter(|sizes| sizes.is_fresh(usage));
                 if usage.is_low() && sizes.is_none() {
                     sizes = Some(self.measure(usage));
@@ -122,15 +126,19 @@ impl OomKiller {
                 let poll_interval = usage.poll_interval();
                 if poll_interval.is_none() && !killed.is_some_and(|killed| killed.is_pending(usage))
                 {
-                    let cached = sizes.as_mut().and_then(ProcessSizes::pop_largest);
-                    let largest = cached.or_else(|| {
-                        let fresh = sizes.insert(self.measure(usage));
-                        fresh.pop_largest()
-                    });
-                    killed = largest.map(|(size, pid)| {
-                        self.kill(pid, size, usage, log);
-                        RecentKills::and(killed, size, usage.used)
-                    });
+                    let victim = self.largest(&mut sizes, usage);
+                    let proven = victim.is_none_or(|(_, pid)| procfs::is_mostly_private(pid));
+                    if !proven {
+                        // It may have mapped files since they were read.
+                        mapped = MappedFiles::read(&meminfo)?;
+                        usage = self.usage().without_mapped(mapped.size);
+                    }
+                    if proven || usage.poll_interval().is_none() {
+                        killed = victim.map(|(size, pid)| {
+                            self.kill(pid, size, usage, log);
+                            RecentKills::and(killed, size, usage.used)
+                        });
+                    }
                 }
                 sleep(poll_interval.unwrap_or(MIN_INTERVAL)).await;
             }
@@ -138,19 +146,9 @@ impl OomKiller {
         Ok(())
     }
 
-    /// Reads the memory usage.
-    fn read_usage(&self, meminfo: &File) -> io::Result<MemoryUsage> {
-        let usage = self.with_configured_total(MemoryUsage::allocated());
-        if !usage.is_low() {
-            return Ok(usage);
-        }
-        let mut text = [0; MEMINFO_MAX];
-        let length = meminfo.read_at(&mut text, 0)?;
-        let text = String::from_utf8_lossy(text.get(..length).unwrap_or_default());
-        let mapped = procfs::meminfo(&text, "Mapped").ok_or(io::ErrorKind::InvalidData)?;
-        // Reading the file is slow, and allocations continue.
-        let usage = self.with_configured_total(MemoryUsage::allocated());
-        Ok(usage.without_mapped(mapped))
+    /// The memory in use, including mapped files.
+    fn usage(&self) -> MemoryUsage {
+        self.with_configured_total(MemoryUsage::allocated())
     }
 
     /// Replaces the total by the control plane's value, if set.
@@ -162,6 +160,12 @@ impl OomKiller {
                 ..read
             },
         }
+    }
+
+    /// The largest process and its size, by sizes that were read ahead if they still hold.
+    fn largest(&self, sizes: &mut Option<ProcessSizes>, usage: MemoryUsage) -> Option<(u64, i32)> {
+        let ahead = sizes.as_mut().and_then(ProcessSizes::pop_largest);
+        ahead.or_else(|| sizes.insert(self.measure(usage)).pop_largest())
     }
 
     fn measure(&self, usage: MemoryUsage) -> ProcessSizes {
@@ -207,19 +211,6 @@ mod tests {
         oom_killer.set_total_mib(4096);
         assert_eq!(oom_killer.with_configured_total(read).total, 4096 * MIB);
         assert_eq!(oom_killer.with_configured_total(read).used, MIB);
-    }
-
-    #[test]
-    fn mapped_files_are_read_when_memory_is_low() {
-        let meminfo = tempfile::NamedTempFile::new().unwrap();
-        let oom_killer = OomKiller::default();
-        oom_killer.set_total_mib(u32::MAX);
-        assert!(oom_killer.read_usage(meminfo.as_file()).unwrap().used > 0);
-        oom_killer.set_total_mib(1);
-        assert!(oom_killer.read_usage(meminfo.as_file()).is_err());
-        fs::write(meminfo.path(), format!("Mapped: {} kB\n", u32::MAX)).unwrap();
-        let usage = oom_killer.read_usage(meminfo.as_file()).unwrap();
-        assert_eq!((usage.total, usage.used), (MIB, 0));
     }
 
     #[test]

@@ -5,12 +5,20 @@ use std::fs;
 /// Limit of processes listed.
 const MAX_PROCESSES: usize = 10_000;
 
-/// A value of `/proc/meminfo` in bytes.
+/// A value of `/proc/meminfo` or `/proc/PID/status`, in bytes.
 pub(crate) fn meminfo(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = lines.find(|(found, _)| *found == name)?;
     let kib: u64 = value.trim().trim_end_matches(" kB").parse().ok()?;
     Some(kib << 10)
+}
+
+/// Whether most of a process's resident memory can be its own: its private mappings are as large as
+/// half of it. False for a process that mainly maps files.
+pub(crate) fn is_mostly_private(pid: i32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let value = |name| meminfo(&text, name).unwrap_or_default();
+    value("VmData") > value("VmRSS") / 2
 }
 
 /// All process ids. Empty if `/proc` is unreadable.
@@ -38,6 +46,16 @@ mod tests {
         let known = rustix::process::getppid().unwrap();
         assert_eq!(parent(own), Some(known.as_raw_pid()));
         assert_eq!(parent(i32::MAX), None);
+    }
+
+    #[test]
+    fn memory_of_a_program_is_mostly_private() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        // More than the program's file has.
+        let held = std::hint::black_box(vec![1_u8; 512 << 20]);
+        assert!(is_mostly_private(own));
+        drop(held);
+        assert!(!is_mostly_private(i32::MAX));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::procfs;
 
 /// Time for the memory of a killed process to be reclaimed: gVisor frees it asynchronously, and
 /// slowly on a busy host.
-const RECLAIM_TIMEOUT: Duration = Duration::from_secs(2);
+const RECLAIM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Killed processes whose memory may not be reclaimed yet.
 #[derive(Debug, Clone, Copy)]
