@@ -149,7 +149,7 @@ fn ticks(stat: &str) -> Option<u64> {
 }
 
 fn memory(text: &str) -> Memory {
-    let value = |name| procfs::meminfo(text, name);
+    let value = |name| procfs::size(text, name);
     let total = value("MemTotal").unwrap_or(0);
     let available = value("MemAvailable").or_else(|| value("MemFree"));
     Memory {

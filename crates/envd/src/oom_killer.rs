@@ -17,6 +17,7 @@ mod victims;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -27,7 +28,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use self::selection::{ProcessSizes, RecentKills};
-use self::usage::{MIB, MIN_INTERVAL, MappedFiles, MemoryUsage};
+use self::usage::{MIB, MIN_INTERVAL, MemoryUsage};
 use self::victims::{Victim, Victims};
 use crate::log::Log;
 use crate::process::Status;
@@ -35,6 +36,9 @@ use crate::procfs;
 
 /// Delay before the first check. Most commands end sooner.
 const FIRST_CHECK_DELAY: Duration = Duration::from_millis(20);
+
+/// Buffer size for `/proc/meminfo`; the fields used are at its start.
+const MEMINFO_MAX: usize = 4 << 10;
 
 /// Whether the kernel lacks an OOM killer for the sandbox, that is, whether it is gVisor.
 pub(crate) fn is_needed() -> bool {
@@ -109,36 +113,27 @@ impl OomKiller {
         while active.wait_for(|active| *active > 0).await.is_ok() {
             sleep(FIRST_CHECK_DELAY).await;
             let mut sizes: Option<ProcessSizes> = None;
-            let mut mapped = MappedFiles::read(&meminfo)?;
             while *active.borrow() > 0 {
-                let mut usage = self.usage();
-                if mapped.may_be_read(usage) {
-                    mapped = MappedFiles::read(&meminfo)?;
-                    // Reading is slow, and allocations continue.
-                    usage = self.usage();
+                let mut allocated = self.usage();
+                sizes = sizes.filter(|sizes| sizes.is_fresh(allocated));
+                if allocated.is_low() && sizes.is_none() {
+                    sizes = Some(self.measure(allocated));
                 }
-                mapped.observe(usage);
-                usage = usage.without_mapped(mapped.size);
-                sizes = sizes.filter(|sizes| sizes.is_fresh(usage));
-                if usage.is_low() && sizes.is_none() {
-                    sizes = Some(self.measure(usage));
+                let mut usage = allocated;
+                let proven = sizes.as_ref().is_some_and(|sizes| sizes.prove_low(usage));
+                if usage.poll_interval().is_none() && !proven {
+                    let mapped = mapped_files(&meminfo)?;
+                    // Reading is slow, and allocations continue.
+                    allocated = self.usage();
+                    usage = allocated.without_mapped(mapped);
                 }
                 let poll_interval = usage.poll_interval();
-                if poll_interval.is_none() && !killed.is_some_and(|killed| killed.is_pending(usage))
-                {
-                    let victim = self.largest(&mut sizes, usage);
-                    let proven = victim.is_none_or(|(_, pid)| procfs::is_mostly_private(pid));
-                    if !proven {
-                        // It may have mapped files since they were read.
-                        mapped = MappedFiles::read(&meminfo)?;
-                        usage = self.usage().without_mapped(mapped.size);
-                    }
-                    if proven || usage.poll_interval().is_none() {
-                        killed = victim.map(|(size, pid)| {
-                            self.kill(pid, size, usage, log);
-                            RecentKills::and(killed, size, usage.used)
-                        });
-                    }
+                let pending = killed.is_some_and(|killed| killed.is_pending(allocated));
+                if poll_interval.is_none() && !pending {
+                    killed = self.largest(&mut sizes, allocated).map(|(size, pid)| {
+                        self.kill(pid, size, usage, log);
+                        RecentKills::and(killed, size, allocated.used)
+                    });
                 }
                 sleep(poll_interval.unwrap_or(MIN_INTERVAL)).await;
             }
@@ -148,7 +143,7 @@ impl OomKiller {
 
     /// The memory in use, including mapped files.
     fn usage(&self) -> MemoryUsage {
-        self.with_configured_total(MemoryUsage::allocated())
+        self.with_configured_total(MemoryUsage::read())
     }
 
     /// Replaces the total by the control plane's value, if set.
@@ -198,6 +193,18 @@ impl OomKiller {
     }
 }
 
+/// The size of all mapped files, in bytes.
+///
+/// gVisor scans the memory for this: up to 100 ms while a process allocates, and longer on a busy
+/// host. A process can use up a small sandbox in that time.
+fn mapped_files(meminfo: &File) -> io::Result<u64> {
+    let mut text = [0; MEMINFO_MAX];
+    let length = meminfo.read_at(&mut text, 0)?;
+    let text = String::from_utf8_lossy(text.get(..length).unwrap_or_default());
+    let size = procfs::size(&text, "Mapped").ok_or(io::ErrorKind::InvalidData)?;
+    Ok(size)
+}
+
 #[cfg(test)]
 mod tests {
     use super::usage::usage;
@@ -211,6 +218,14 @@ mod tests {
         oom_killer.set_total_mib(4096);
         assert_eq!(oom_killer.with_configured_total(read).total, 4096 * MIB);
         assert_eq!(oom_killer.with_configured_total(read).used, MIB);
+    }
+
+    #[test]
+    fn mapped_files_are_read_in_bytes() {
+        let meminfo = tempfile::NamedTempFile::new().unwrap();
+        assert!(mapped_files(meminfo.as_file()).is_err());
+        fs::write(meminfo.path(), "MemTotal: 9 kB\nMapped: 2048 kB\n").unwrap();
+        assert_eq!(mapped_files(meminfo.as_file()).unwrap(), 2 * MIB);
     }
 
     #[test]

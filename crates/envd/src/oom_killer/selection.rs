@@ -1,12 +1,11 @@
 //! Selection of the process to kill, and pacing of kills.
 
-use std::fs;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::usage::MemoryUsage;
-use crate::procfs;
+use crate::procfs::{self, ProcessMemory};
 
 /// Time for the memory of a killed process to be reclaimed: gVisor frees it asynchronously, and
 /// slowly on a busy host.
@@ -29,6 +28,8 @@ pub(super) struct RecentKills {
 pub(super) struct ProcessSizes {
     /// Sizes in bytes with process ids, in ascending order.
     found: Vec<(u64, i32)>,
+    /// An upper bound of the files that they have mapped, in bytes.
+    mapped_max: u64,
     /// Memory in use when the sizes were read, in bytes.
     used: u64,
 }
@@ -57,11 +58,15 @@ impl ProcessSizes {
     /// Reads the sizes of all processes that are not `spared`.
     pub(super) fn measure(usage: MemoryUsage, spared: impl Fn(i32) -> bool) -> Self {
         let others = procfs::processes().filter(|pid| !spared(*pid));
-        let sizes = others.filter_map(|pid| Some((size_of(pid)?, pid)));
+        let all: Vec<_> = others
+            .filter_map(|pid| Some((ProcessMemory::read(pid)?, pid)))
+            .collect();
+        let sizes = all.iter().map(|(memory, pid)| (memory.resident, *pid));
         let mut found: Vec<_> = sizes.filter(|(size, _)| *size > 0).collect();
         found.sort_unstable();
         Self {
             found,
+            mapped_max: all.iter().map(|(memory, _)| memory.mapped_max).sum(),
             used: usage.used,
         }
     }
@@ -69,6 +74,12 @@ impl ProcessSizes {
     /// Whether memory usage has changed little since the sizes were read.
     pub(super) fn is_fresh(&self, usage: MemoryUsage) -> bool {
         self.used.abs_diff(usage.used) < usage.reserve() / 4
+    }
+
+    /// Whether memory is low even if the processes have mapped all the files that they can have. Files
+    /// shared by many processes count several times, so `false` proves nothing.
+    pub(super) fn prove_low(&self, usage: MemoryUsage) -> bool {
+        usage.without_mapped(self.mapped_max).is_low()
     }
 
     /// Removes the largest process that still exists and returns its current size. `None` if it has
@@ -88,9 +99,7 @@ impl ProcessSizes {
 
 /// Resident size of a process.
 fn size_of(pid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+    Some(ProcessMemory::read(pid)?.resident)
 }
 
 #[cfg(test)]
@@ -112,11 +121,27 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_low_for_certain_if_mapped_files_are_not_the_reason() {
+        // The reserve is 192 MiB.
+        let sizes = |mapped| ProcessSizes {
+            found: Vec::new(),
+            mapped_max: mapped * MIB,
+            used: 0,
+        };
+        assert!(sizes(100).prove_low(usage(2048, 1860)));
+        assert!(!sizes(200).prove_low(usage(2048, 1860)));
+        let own = ProcessSizes::measure(usage(256, 100), |_| false);
+        let largest = own.found.last().unwrap().0;
+        assert!(own.mapped_max > 0 && largest > 0);
+    }
+
+    #[test]
     fn a_process_that_has_shrunk_invalidates_the_list() {
         let own = i32::try_from(std::process::id()).unwrap();
         let now = size_of(own).unwrap();
         let asked = |size| ProcessSizes {
             found: vec![(1, i32::MAX), (size, own)],
+            mapped_max: 0,
             used: 0,
         };
         let (found, pid) = asked(now).pop_largest().unwrap();

@@ -1,8 +1,8 @@
 //! Threads that act with the rights of a user.
 //!
 //! Linux keeps ids for each thread; only the C library's wrappers change them for all threads of a process. The thread changes
-//! its effective ids, not the filesystem ids alone: gVisor has no `setfsuid`. Nobody in the sandbox gains
-//! anything by it, because the real and saved ids stay, and the daemon cannot be traced. A thread never takes its rights
+//! its effective ids, not the filesystem ids alone: gVisor has no `setfsuid`. Processes in the sandbox gain
+//! nothing by it, because the real and saved ids stay, and the daemon cannot be traced. A thread never takes its rights
 //! back; it ends with its work.
 
 use std::io;
