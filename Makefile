@@ -46,30 +46,26 @@ bench:
 	cargo build --release --locked -p shoal-bench
 	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal-bench $(ARGS)
 
-# Compare the operator with the reference controller; writes docs/kubernetes-benchmarks.md. `SHOAL_BENCH_REFERENCE` is a
-# checkout of kubernetes-sigs/agent-sandbox, with bin/agent-sandbox-controller; without it there are no ratios.
+# Runs a benchmark of `conformance` on the release build: $(call measure,module,page that it writes).
+define measure
+	scripts/setup test
+	conformance/packages
+	$(MAKE) build
+	SHOAL_BIN=$(CURDIR)/target/release/shoal target/conformance/venv/bin/python -m $(1) --output $(2) $(ARGS)
+endef
+
+# Compare the operator with the reference controller. `SHOAL_BENCH_REFERENCE` is a checkout of
+# kubernetes-sigs/agent-sandbox, with bin/agent-sandbox-controller; without it there are no ratios.
 bench-cluster:
-	scripts/setup test
-	conformance/packages
-	$(MAKE) build
-	SHOAL_BIN=$(CURDIR)/target/release/shoal target/conformance/venv/bin/python -m conformance.cluster.bench \
-		--output docs/kubernetes-benchmarks.md $(ARGS)
+	$(call measure,conformance.cluster.bench,docs/kubernetes-benchmarks.md)
 
-# Compare checkpoints of pods with the bare runtime and with pods that start cold; writes docs/kubernetes-checkpoint-benchmarks.md.
+# Compare checkpoints of pods with the bare runtime and with pods that start cold.
 bench-checkpoints:
-	scripts/setup test
-	conformance/packages
-	$(MAKE) build
-	SHOAL_BIN=$(CURDIR)/target/release/shoal target/conformance/venv/bin/python -m conformance.cluster.bench.checkpoints \
-		--output docs/kubernetes-checkpoint-benchmarks.md $(ARGS)
+	$(call measure,conformance.cluster.bench.checkpoints,docs/kubernetes-checkpoint-benchmarks.md)
 
-# Measure the web UI in Chromium, and MCP beside the API; writes docs/ui-benchmarks.md.
+# Measure the web UI in Chromium, and MCP beside the API.
 bench-ui:
-	scripts/setup test
-	conformance/packages
-	$(MAKE) build
-	SHOAL_BIN=$(CURDIR)/target/release/shoal target/conformance/venv/bin/python -m conformance.ui.bench \
-		--output docs/ui-benchmarks.md $(ARGS)
+	$(call measure,conformance.ui.bench,docs/ui-benchmarks.md)
 
 # cargo-deny is on the path, or where `setup lint` installed it.
 TOOLS := PATH="$$PATH:$(CURDIR)/target/tools/bin"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import struct
+import subprocess
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ import httpx
 from playwright.sync_api import Page
 
 from ..installation import ROOT, Installation, program, share_images, wait_until
-from ..mcp.clients import Raw, call
+from ..mcp.clients import VERSION, Raw, call
 from ..shared import images, kill_all
 from ..targets import table, timed
 from .browser import SIZES, arrive, chromium, sign_in
@@ -124,7 +124,7 @@ class Bench:
         mcp = Raw(self.server, self.server.key)
         session = mcp.open()
         with httpx.Client(timeout=60) as http:
-            headers = mcp.headers | {"Mcp-Session-Id": session, "Mcp-Protocol-Version": "2025-11-25"}
+            headers = mcp.headers | {"Mcp-Session-Id": session, "Mcp-Protocol-Version": VERSION}
             made = self.create("bench-command")
             run = call("run_command", command="true", sandbox=made["sandboxID"])
             by_mcp = lambda: answered(http.post(mcp.url, json=run, headers=headers), b'"exit_code":0')
@@ -152,7 +152,7 @@ class Bench:
         embedded = sum(file.stat().st_size for file in dist.rglob("*") if file.suffix in (".br", ".gz"))
         with tempfile.TemporaryDirectory() as scratch:
             stripped = Path(scratch) / "shoal"
-            os.spawnlp(os.P_WAIT, "strip", "strip", "-o", str(stripped), str(program()))
+            subprocess.run(["strip", "-o", stripped, program()], check=True)
             self.add("binary", stripped.stat().st_size / 1e6, embedded / 1e6)
 
 
