@@ -84,8 +84,7 @@ def end(installation: Installation) -> None:
     if installation.process is not None:
         installation.stop()
     if installation.leftovers():
-        # Sandboxes outlive their server, and so does what is left of one that was being ended: the
-        # next server ends it.
+        # Sandboxes outlive their server, and so do those that it was ending: the next server ends them.
         installation.start()
         if not installation.tls:
             kill_all(installation)

@@ -56,7 +56,7 @@ chosen: list[IO] = []
 def free_port(among: range = SOON) -> int:
     """A port below the range that the system assigns to clients.
 
-    A client that tries a port of its own range while nobody listens may be given that very port
+    A client that tries a port of its own range without a listener may be given that very port
     and reach itself, and a server that comes back finds it taken. No other suite that runs is given it.
     """
     CHOSEN.mkdir(parents=True, exist_ok=True)

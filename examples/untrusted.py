@@ -5,7 +5,7 @@
 
 from e2b import CommandExitException, Sandbox, TimeoutException
 
-#: What a user has sent.
+#: Programs of users.
 SUBMISSIONS = {
     "honest": "print(sum(range(101)))",
     "endless": "while True: pass",

@@ -192,7 +192,7 @@ class Language:
 class Python(Language):
     any = "Any"
     plain = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-    #: What stands before the name of a type.
+    #: The prefix of type names.
     prefix = ""
 
     def list_of(self, item: str) -> str:

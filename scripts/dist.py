@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The programs. The last two are for machines inside, and are found beside the first.
 PROGRAMS = ("shoal", "shoal-envd", "shoal-runsc")
 
-#: What users read without a network.
+#: Documents for users without a network.
 DOCUMENTS = ("README.md", "SECURITY.md", "COMPATIBILITY.md", "CHANGELOG.md", "LICENSE")
 
 #: Where each shell looks for completions, below a prefix.
@@ -107,7 +107,7 @@ def manual(program: Path) -> Files:
 
 
 def shared(program: Path) -> Files:
-    """What belongs below `share` of a prefix."""
+    """The files below `share` of a prefix."""
     return completions(program) | manual(program)
 
 

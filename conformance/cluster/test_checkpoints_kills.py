@@ -23,7 +23,7 @@ from .test_kruise_sandbox import KIND
 ROUNDS = int(os.environ.get("SHOAL_KILL_ROUNDS", "4"))
 SEED = int(os.environ.get("SHOAL_KILL_SEED", str(time.time_ns())))
 
-#: What is killed during saves and restores.
+#: Kinds of processes that are killed during saves and restores.
 SAVING = (AGENT, AGENT, WRAPPER, KUBELET, CONTAINERD)
 RESTORING = (WRAPPER, WRAPPER, SHIM, KUBELET, CONTAINERD)
 #: The longest wait before a kill in seconds, for those that differ: the calls of the runtime are waited for.
@@ -55,7 +55,7 @@ def is_started(node, sandbox: str) -> bool:
 
 
 def hit(node, kind: str, chance: random.Random, pod: str) -> int:
-    """Kills what a round kills, and returns how many processes that were."""
+    """Kills processes of a kind, and returns their number."""
     if kind == WRAPPER:
         return kill_a_call(node, chance)
     if kind == CONTAINERD and pod.startswith("clone"):

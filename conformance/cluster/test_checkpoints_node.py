@@ -227,7 +227,7 @@ def test_two_containers_and_what_they_share_are_restored(node, real_cluster):
     assert inside(real_cluster, "two-clone", "cat /work/own", "web") == "own"
     # Not a whole listing: `count` is replaced all the time, and may be listed twice.
     assert inside(real_cluster, "two", "test -e /work/own || echo none", "web") == "none"
-    # A pod that lacks a container would wait for it for ever: it is not made.
+    # A pod that lacks a container would never start: it is not created.
     real_cluster.apply(sandbox("lacks", WEB, restore="of-two", **SHARED))
     refusal(real_cluster, "lacks", "they must be the same")
     real_cluster.kubectl("delete", KIND, "two", "two-clone", "lacks", "--timeout=120s", timeout=130)
@@ -347,7 +347,7 @@ def test_another_image_is_refused(kept, real_cluster):
     real_cluster.apply(raw_pod("changed-image", kept, image=RUNTIME))
     refusal(real_cluster, "changed-image", "has another image")
     real_cluster.kubectl("delete", "pod", "changed-image", "--timeout=120s", timeout=130)
-    # Its sandbox, which waited for the container, does not wait for ever.
+    # Its sandbox, which waited for the container, does not wait without end.
     wait_until(lambda: not sandboxes_of(real_cluster.node, "changed-image"), 60, "the sandbox ends")
 
 

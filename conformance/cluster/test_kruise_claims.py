@@ -346,7 +346,7 @@ def report(cluster, kind: str, name: str, status: dict) -> None:
 
 
 def test_a_sandbox_at_the_address_of_a_node_is_not_reached(replicas, key, operator, cluster):
-    """Who may write the status of a sandbox could name a node there."""
+    """A user who may write the status of a sandbox could name a node there."""
     cluster.apply(plain_set("forged", 1))
     made = create(replicas[0], key, "forged", timeout=600)["sandboxID"]
     name = resources(cluster, "forged")[made]["metadata"]["name"]

@@ -17,7 +17,7 @@ from .objects import SERVER_SIDE
 #: Kinds that the API server does not know.
 UNKNOWN = ("ServiceMonitor", "HTTPRoute")
 
-#: Values that turn on what is off, and off what is on.
+#: Values that enable disabled parts, and disable enabled ones.
 OTHERWISE = """
 createNamespace: true
 replicas: 1

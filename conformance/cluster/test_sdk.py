@@ -201,7 +201,7 @@ def test_a_stranger_cannot_set_the_first_token(pool, api, real_cluster):
     variables = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
     for guess in ({}, {"X-Init-Pass": "0" * 64}, {"X-Init-Pass": variables["SHOAL_INIT_DIGEST"]}):
         assert status_of_init(addresses[0], **guess) == 403, guess
-    # Who claims it has the pass.
+    # A claim has the pass.
     sandbox = Sandbox.create(pool, timeout=300, **api)
     assert sandbox.commands.run("echo works").stdout == "works\n"
     assert status_of_init(addresses[0]) == 401

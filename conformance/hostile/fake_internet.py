@@ -109,7 +109,7 @@ class FakeInternet:
         """Every packet that has reached this internet: from, to, protocol, port, payload."""
         # Packets in flight have a moment to arrive; here nothing takes longer.
         time.sleep(0.1)
-        # Who writes them down may be late: when a packet of ours is written, so are those before it.
+        # The recorder may be late. It has written all earlier packets when it writes this one.
         mark = f"mark-{uuid.uuid4()}"
         end = again = time.monotonic()
         while not any(mark in packet["payload"] for packet in self._read()):

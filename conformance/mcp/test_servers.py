@@ -57,7 +57,7 @@ async def test_the_tools_of_a_server_are_called_and_go_with_it(connect):
         started = await start(client, "sh", env={"WORD": "x"})
         assert started["tools"] == ["sh__add"] == await names(client)
         (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "sh__add"]
-        # What a program says about itself does not make it harmless.
+        # Hints of a program about itself do not make it harmless.
         assert tool.description == "Adds." and not tool.annotations.read_only_hint
         result = await client.call_tool("sh__add", {"word": "so"})
         assert result.content[0].text == "so!" and not result.is_error
@@ -155,7 +155,7 @@ async def test_a_program_that_is_no_server_is_refused_and_killed(shared, command
 
 
 async def test_a_program_that_floods_reaches_nobody(shared):
-    """Messages that nobody asked for, among them requests, are dropped; the server goes on."""
+    """Unexpected messages, among them requests, are dropped. The server stays connected."""
     flood = (
         "(while :; do"
         ' echo \'{"jsonrpc":"2.0","id":1,"method":"ping"}\';'

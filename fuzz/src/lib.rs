@@ -161,7 +161,7 @@ pub fn import(data: &[u8]) {
 
 /// That each device below a directory is one with which overlayfs hides a name.
 fn only_whiteouts(directory: &Path) {
-    // Who is not root cannot look into what an archive has closed.
+    // Only root can read directories that an archive has closed.
     let Ok(entries) = fs::read_dir(directory) else {
         return;
     };

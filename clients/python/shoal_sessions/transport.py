@@ -38,7 +38,7 @@ class Event(Generic[T]):
 
     #: `ready`, `lagged`, or the name of the stream's events.
     name: str
-    #: What happened; none with `ready` and `lagged`.
+    #: The contents; none with `ready` and `lagged`.
     data: T | None
 
 

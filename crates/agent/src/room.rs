@@ -287,7 +287,7 @@ mod tests {
             left.sort();
             left.concat()
         };
-        // What cannot fit deletes nothing.
+        // A reservation that cannot fit deletes nothing.
         assert!(take("a", "5", 71).is_err());
         assert_eq!(left(), "1234");
         // A share is made room in by copies of its own namespace.

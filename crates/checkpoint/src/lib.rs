@@ -33,7 +33,7 @@ pub const DAEMON: &str = "shoal.dev/daemon";
 pub const DAEMON_INIT: &str = "runtime";
 /// The daemon, in that volume.
 pub const DAEMON_PROGRAM: &str = "/shoal-runtime/shoal-envd";
-/// The prefix of annotations that the runtime obeys. Nobody but the operator may set them on a sandbox's pod.
+/// The prefix of annotations that the runtime obeys. Only the operator may set them on a sandbox's pod.
 pub const RUNTIME_PREFIX: &str = "shoal.dev/";
 /// The image of a container as its pod's template names it: a pod with the annotation [`IMAGES`] names it by its digest, too.
 #[must_use]

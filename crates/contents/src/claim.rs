@@ -19,7 +19,7 @@ const LOOKS: usize = 2;
 pub(crate) struct Claim {
     bucket: String,
     installation: String,
-    /// Whether it is the owner. Nobody takes that away.
+    /// Whether it is the owner. An owner stays one.
     owned: AtomicBool,
 }
 

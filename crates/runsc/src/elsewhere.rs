@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(100);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Waits until a checkpoint is on this node, or nobody fetches it.
+/// Waits until a checkpoint is on this node, or no fetch of it runs.
 pub(crate) fn wait(store: &Store, namespace: &str, id: &CheckpointId) -> Result<(), Failure> {
     wait_for(store, namespace, id, [BEGIN, PATIENCE])
 }

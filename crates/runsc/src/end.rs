@@ -54,7 +54,7 @@ pub(crate) fn tell_state(words: &[OsString]) -> Result<ExitCode, Failure> {
     if state.is_ok_and(|state| state.status == "stopped") {
         end_shim();
     }
-    // Nobody may be left to read it.
+    // Its reader may have ended.
     let _ = std::io::stdout().write_all(&told.stdout);
     let _ = std::io::stderr().write_all(&told.stderr);
     Ok(ExitCode::from(if told.status.success() { 0 } else { 128 }))

@@ -25,7 +25,7 @@ struct Inner {
 }
 
 enum Listeners {
-    /// Nobody has listened since the last event.
+    /// No listener was there since the last event.
     None,
     Some(broadcast::Sender<SessionEvent>),
     /// The session is deleted.

@@ -14,7 +14,7 @@ def _start():
     plain = shell.code_interpreter_plain
 
     class ChartFormatter(BaseFormatter):
-        """What a figure shows, as far as that can be said."""
+        """The data of a figure, as far as it can be read."""
 
         format_type = Unicode("e2b/chart")
 
@@ -24,7 +24,7 @@ def _start():
             module = sys.modules.get("matplotlib.figure")
             if module is None or not isinstance(value, module.Figure):
                 return None
-            # What cannot be read still has its picture.
+            # A figure that cannot be read still has its picture.
             try:
                 from e2b_charts import chart_figure_to_dict
 

@@ -24,7 +24,7 @@ def _start():
     import numpy  # noqa: F401
     import pandas  # noqa: F401
 
-    # What loading has left over is not to be in every sandbox.
+    # Every sandbox would have the garbage of loading.
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
 

@@ -10,7 +10,7 @@ export function State({ of }: { of: string }) {
 
 /** Less than this, in seconds, is shown as urgent. */
 const SOON = 60;
-/** More than ten years is for ever. */
+/** More than ten years counts as no end. */
 const FOREVER = 10 * 365 * 86_400;
 
 export function Countdown({ one }: { one: Pick<Sandbox, "status" | "expires_at"> }) {

@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
-/// A key as it may be shown for ever.
+/// A key without its secret.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

@@ -17,7 +17,7 @@ const LONGEST: usize = 2048;
 /// How a fetch is getting on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fetch {
-    /// Nobody fetches the checkpoint, or it is there.
+    /// No fetch runs: none was requested, or the checkpoint is there.
     None,
     /// It is under way.
     Running,

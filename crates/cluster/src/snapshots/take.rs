@@ -90,7 +90,7 @@ impl Sandboxes {
         match templates.create(&PostParams::default(), &template).await {
             Ok(template) => drop(self.saves.templates.put(template)),
             Err(error) => {
-                // Nobody could make a clone of it.
+                // No clone could be created from it.
                 if let Err(error) = self.forget_save(&made).await {
                     tracing::warn!(%error, "cannot delete a Checkpoint without a template");
                 }

@@ -214,7 +214,7 @@ async fn a_sandbox_that_is_used_or_works_is_not_parked() {
     let id = fixture.start_one(long()).await;
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
     let client = fixture.engine.open_client(&permit, None).await.unwrap();
-    // Nobody looks at it while a client is connected.
+    // The engine does not check it while a client is connected.
     fixture.clock.advance(seconds(AFTER * 10));
     drop(client);
     let stays = async |why: &str| {

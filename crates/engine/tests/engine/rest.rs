@@ -578,7 +578,7 @@ async fn a_pause_outlives_the_machine_and_one_that_was_gone_on_from_is_not_gone_
             .resumed
     );
     for id in &ids[1..] {
-        // Nobody finds it once its end has begun, which is before the driver is done with it.
+        // The engine stops listing it before the driver has removed it.
         while driver.sandboxes().contains(id) {
             tokio::task::yield_now().await;
         }

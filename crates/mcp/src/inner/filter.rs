@@ -31,7 +31,7 @@ pub(super) enum Message {
     Expected,
     /// The tools of the program have changed.
     ToolsChanged,
-    /// Nobody waits for it, or it is no message.
+    /// No call waits for it, or it is no message.
     Ignored,
 }
 

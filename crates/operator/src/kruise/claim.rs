@@ -85,7 +85,7 @@ impl SandboxClaimController {
         let started = self.startable(&claim, now).await?;
         let mut plan = Plan::of(&claim, self.sandboxes.group(&group(uid)), now);
         if end <= now || started.is_err() {
-            // Nobody waits for these any more.
+            // The claim does not wait for these any more.
             let late = std::mem::take(&mut plan.pending);
             plan.failed.extend(late);
         }

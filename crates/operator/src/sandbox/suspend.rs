@@ -146,7 +146,7 @@ fn suspend(wanted: &Wanted<'_>, pod: &Pod, own: &[Arc<Checkpoint>], now: Timesta
         return Step::Wait(not_saved(&why, None));
     };
     if pod.metadata.deletion_timestamp.is_some() || !is_running(pod) {
-        // Nobody has used it, or it has ended.
+        // It was not used, or it has ended.
         return Step::Plain(None);
     }
     if let Some(failed) = failed(pod, own) {

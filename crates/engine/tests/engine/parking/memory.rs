@@ -41,7 +41,7 @@ async fn a_create_is_refused_when_nothing_can_be_parked() {
     let first = fixture.try_start().await.unwrap();
     let second = fixture.try_start().await.unwrap();
     let third = fixture.try_start().await.unwrap();
-    // Nobody knows yet that they are idle.
+    // The engine does not know yet that they are idle.
     let refused = fixture.try_start().await.unwrap_err();
     let text = refused.to_string();
     assert!(matches!(

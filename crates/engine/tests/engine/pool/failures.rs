@@ -22,7 +22,7 @@ impl Pooled {
 
     /// Waits until a worker refills the pool of this entry, and blocks it.
     async fn looking(&self, entry: Value) {
-        // Nobody looks after what was before: that takes no more than some turns.
+        // The workers of earlier entries finish within some turns.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }

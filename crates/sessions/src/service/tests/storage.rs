@@ -45,7 +45,7 @@ async fn a_machine_lives_until_its_files_are_stored() {
         let fixture = Fixture::new().await;
         let session = with_changes(&fixture).await;
         fixture.files.set_fault(Some(fault));
-        // Nobody waits for a real program now.
+        // No caller waits for a real program now.
         tokio::time::pause();
         let reset = fixture.try_reset(&session).await;
         assert!(matches!(reset, Err(SessionError::Store(_))), "{reset:?}");
