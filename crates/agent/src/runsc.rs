@@ -1,10 +1,15 @@
 //! Calls of the runtime, through the socket of a sandbox.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use shoal_checkpoint::Digested;
 use tokio::process::Command;
 
 use crate::failure::Unsaved;
@@ -23,6 +28,8 @@ const TOLD: usize = 600;
 pub(crate) struct Runsc {
     program: PathBuf,
     root: PathBuf,
+    /// The program as it was last read.
+    read: Arc<Mutex<Option<Digested>>>,
 }
 
 impl Runsc {
@@ -30,11 +37,25 @@ impl Runsc {
         Self {
             program: program.to_owned(),
             root: state.join(NAMESPACE),
+            read: Arc::default(),
         }
     }
 
     pub(crate) fn program(&self) -> &Path {
         &self.program
+    }
+
+    /// The digest of the program. A program that is unchanged since the last call is not read again: it has 60 MB.
+    pub(crate) fn build(&self) -> io::Result<String> {
+        let program = File::open(&self.program)?;
+        let mut read = self.read.lock();
+        if let Some(known) = &*read
+            && known.is_unchanged(&program)?
+        {
+            return Ok(known.digest.clone());
+        }
+        let digested = Digested::read(&program)?;
+        Ok(read.insert(digested).digest.clone())
     }
 
     /// Saves all containers of a sandbox, which runs on.
@@ -117,4 +138,28 @@ fn option(name: &str, value: &Path) -> std::ffi::OsString {
     let mut option = std::ffi::OsString::from(name);
     option.push(value);
     option
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use shoal_checkpoint::file_digest;
+
+    use super::*;
+
+    #[test]
+    fn a_replaced_program_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runsc");
+        let next = directory.path().join("next");
+        fs::write(&path, b"one").unwrap();
+        fs::write(&next, b"two").unwrap();
+        let digests = [&path, &next].map(|path| file_digest(&File::open(path).unwrap()).unwrap());
+        let runsc = Runsc::new(&path, directory.path());
+        assert_eq!(runsc.build().unwrap(), digests[0]);
+        assert_eq!(runsc.build().unwrap(), digests[0]);
+        fs::rename(&next, &path).unwrap();
+        assert_eq!(runsc.build().unwrap(), digests[1]);
+    }
 }

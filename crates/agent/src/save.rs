@@ -1,11 +1,10 @@
 //! Saves a pod.
 
-use std::fs::{self, File};
-use std::path::PathBuf;
+use std::fs;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use shoal_checkpoint::{CheckpointId, Contents, Key, Manifest, StoreError, features, file_digest};
+use shoal_checkpoint::{CheckpointId, Contents, Key, Manifest, StoreError, features};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
 use tokio::sync::SemaphorePermit;
 
@@ -245,8 +244,8 @@ impl Agent {
 
     /// The memory of one build is unreadable to another.
     async fn check_runtime(&self, source: &Source) -> Result<(), SaveError> {
-        let path: PathBuf = self.runsc.program().to_owned();
-        let read = tokio::task::spawn_blocking(move || file_digest(&File::open(path)?)).await?;
+        let runsc = self.runsc.clone();
+        let read = tokio::task::spawn_blocking(move || runsc.build()).await?;
         let build = read.map_err(|error| StoreError::Disk {
             what: self.runsc.program().display().to_string(),
             error,

@@ -119,6 +119,17 @@ fn write_closed(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
+/// Reads a file while the disk writes it.
+fn digest_and_sync(file: &File) -> io::Result<Digested> {
+    std::thread::scope(|scope| {
+        let synced = scope.spawn(|| file.sync_all());
+        let read = Digested::read(file);
+        let synced = synced.join();
+        synced.map_err(|_| io::Error::other("the write to the disk panicked"))??;
+        read
+    })
+}
+
 /// Writes the files of a directory and its subdirectories to the disk, closes them to other users, and lists them.
 fn read_files(directory: &Path, prefix: &str) -> io::Result<Vec<SavedFile>> {
     let mut files = Vec::new();
@@ -132,8 +143,7 @@ fn read_files(directory: &Path, prefix: &str) -> io::Result<Vec<SavedFile>> {
         } else if kind.is_file() {
             let file = File::open(entry.path())?;
             file.set_permissions(Permissions::from_mode(0o600))?;
-            file.sync_all()?;
-            let read = Digested::read(&file)?;
+            let read = digest_and_sync(&file)?;
             files.push(SavedFile {
                 name,
                 size: read.size,
