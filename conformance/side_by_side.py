@@ -146,8 +146,8 @@ def suites() -> list[Suite]:
     storms = [f"conformance/cluster/test_operator_{name}.py" for name in ("storm", "model")]
     # A machine has one real node at a time.
     modules = (
-        "cluster", "install", "checkpoints_node", "checkpoints_elsewhere", "checkpoints_kills", "checkpoints_room", "checkpoints_sdk",
-        "router", "sdk", "shoal_cluster", "templates_pools",
+        "cluster", "install", "checkpoints_node", "checkpoints_elsewhere", "checkpoints_peers", "checkpoints_kills",
+        "checkpoints_room", "checkpoints_sdk", "router", "sdk", "shoal_cluster", "templates_pools",
     )
     node = [f"conformance/cluster/test_{name}.py" for name in modules]
     others = [f"--ignore={path}" for path in (*storms, *node)]

@@ -38,6 +38,7 @@ class Cluster(ControlPlane):
         Link(1).add()
         node = Node(self, 1)
         node.start()
+        node.join(self.node)
         try:
             yield node
         finally:

@@ -111,6 +111,18 @@ class Node:
         run("ip", "route", "replace", link.pods, "via", link.node, "dev", link.of_machine)
         self.cluster.wait_for_node(self.name, self.name)
 
+    def join(self, other: Node) -> None:
+        """Links the pods of two nodes. The link ends with either of them."""
+        ends = {f"shoal-k8s-p{node.link.number}": node for node in (self, other)}
+        (own, _), (others, _) = ends.items()
+        run("ip", "link", "add", own, "type", "veth", "peer", "name", others)
+        for name, node in ends.items():
+            run("ip", "link", "set", name, "netns", str(node.first_process()))
+            node.run("ip", "address", "add", f"10.244.254.{node.link.number + 1}/24", "dev", name)
+            node.run("ip", "link", "set", name, "up")
+        for name, (node, far) in zip(ends, ((self, other), (other, self))):
+            node.run("ip", "route", "add", far.link.pods, "via", f"10.244.254.{far.link.number + 1}", "dev", name)
+
     def stop(self) -> None:
         """Kills the node with all of its pods."""
         self.cluster.processes.kill(self.name)

@@ -150,7 +150,7 @@ def test_no_other_namespace_gets_a_copy(other, real_cluster, clean):
     thief["metadata"]["annotations"]["shoal.dev/images"] = "{}"
     thief["spec"]["nodeSelector"] = {"kubernetes.io/hostname": other.name}
     real_cluster.apply(thief)
-    refusal(real_cluster, "thief", "was not fetched from the object store", "strangers")
+    refusal(real_cluster, "thief", "was not fetched: the object store: ", "strangers")
     assert other.run("sh", "-c", f"ls {STORE}/strangers 2>/dev/null || true") == ""
     real_cluster.kubectl("delete", "namespace", "strangers", "--timeout=120s", timeout=130)
     # The agent gives it up, too.

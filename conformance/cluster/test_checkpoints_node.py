@@ -47,7 +47,8 @@ def agent_of(real_cluster, *values: str):
     text = manifests.rendered(*values)
     chart = [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
     own = [one for one in chart if one["metadata"]["labels"]["app.kubernetes.io/name"] == "shoal-node"]
-    assert {one["kind"] for one in own} == {
+    of_peers = {"NetworkPolicy", "Role", "RoleBinding"} if "node.peers.enabled=true" in ",".join(values) else set()
+    assert {one["kind"] for one in own} == of_peers | {
         "Namespace", "ServiceAccount", "RuntimeClass", "DaemonSet", "ClusterRole", "ClusterRoleBinding",
     }
     real_cluster.apply(*own)

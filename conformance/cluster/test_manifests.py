@@ -53,6 +53,7 @@ node:
   enabled: true
   parallel: 4
   logLevel: debug
+  peers: {enabled: true, port: 20360}
   objects: {url: "file:///var/lib/shoal/objects", secret: bucket, volume: {persistentVolumeClaim: {claimName: checkpoints}}}
   nodeSelector: {kubernetes.io/os: linux}
   tolerations: [{operator: Exists}]
@@ -118,7 +119,7 @@ def test_helm_finds_no_fault_with_the_chart(otherwise):
     ("api.team=Agents", "team"), ("api.maxTimeout=forever", "maxTimeout"), ("api.domain=-.org", "domain"),
     ("api.ingress.enabled=true", "api.domain is required"), ("api.replica=3", "replica"),
     ("node.storeSize=much", "storeSize"), ("node.namespaceShare=101", "namespaceShare"), ("node.paths.state=run", "state"),
-    ("node.objects.url=bucket", "url"), ("sessions.storage.size=much", "size"),
+    ("node.objects.url=bucket", "url"), ("node.peers.port=0", "port"), ("sessions.storage.size=much", "size"),
     ("api.httpRoute.enabled=true,api.domain=example.org", "parentRefs is required"),
 ])
 def test_wrong_values_are_refused(value, told):
@@ -160,6 +161,7 @@ def test_the_program_knows_the_flags_of_the_node(otherwise, tmp_path):
     pod = daemons[0]["spec"]["template"]["spec"]
     container, = pod["containers"]
     environment = {"KUBECONFIG": str(tmp_path / "missing"), "PATH": os.environ["PATH"], "NODE_NAME": "node"}
+    environment |= {"POD_NAME": "agent", "POD_NAMESPACE": "shoal-node"}
     ran = subprocess.run([program(), *container["args"]], env=environment, capture_output=True, text=True, timeout=60)
     assert ran.stderr.startswith("shoal: no cluster is configured"), ran.stderr
     # It sees three directories of the node, and nothing else of it.
@@ -174,7 +176,8 @@ def test_the_program_knows_the_flags_of_the_node(otherwise, tmp_path):
 def test_selectors_find_the_pods_of_one_program(otherwise):
     for options in ([], ["--values", otherwise]):
         text = manifests.rendered(*options)
-        pods = {one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"] for one in of_kind(text, "Deployment")}
+        programs = of_kind(text, "Deployment") + of_kind(text, "DaemonSet")
+        pods = {one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"] for one in programs}
         assert pods["shoal-router"]["app"] == "sandbox-router"
         for kind in ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"):
             for one in of_kind(text, kind):
@@ -184,7 +187,7 @@ def test_selectors_find_the_pods_of_one_program(otherwise):
                 name = one["metadata"]["name"]
                 if "router" in name or name == "routes":
                     of = "shoal-router"
-                elif name == "shoal-sessions":
+                elif name in ("shoal-sessions", "shoal-node"):
                     of = name
                 else:
                     of = "shoal-api" if "shoal-api" in name or name == "e2b" else "shoal"

@@ -12,7 +12,8 @@ use tokio::sync::{Notify, Semaphore};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, SaveError};
 use crate::objects::Objects;
-use crate::plan::{self, Next};
+use crate::peers::Peers;
+use crate::plan::{self, Elsewhere, Next};
 use crate::room::{Bounds, Rooms};
 use crate::runsc::Runsc;
 use crate::transfers::Transfers;
@@ -33,6 +34,8 @@ pub(crate) struct Agent {
     pub(crate) places: Semaphore,
     /// Where checkpoints are kept beside this node, if anywhere.
     pub(crate) objects: Option<Objects>,
+    /// What is needed for transfers between nodes, if there are any.
+    pub(crate) peers: Option<Peers>,
     /// How many checkpoints are copied at once.
     pub(crate) transfers: Semaphore,
     pub(crate) uploads: Transfers,
@@ -47,8 +50,18 @@ impl Agent {
         checkpoint: Arc<Checkpoint>,
         agent: Arc<Self>,
     ) -> Result<Action, Failure> {
-        match plan::next(&checkpoint, agent.objects.is_some()) {
+        let elsewhere = Elsewhere {
+            stored: agent.objects.is_some(),
+            served: agent.peers.is_some(),
+        };
+        match plan::next(&checkpoint, elsewhere) {
             Next::Nothing => {}
+            Next::Tell => {
+                agent
+                    .cluster
+                    .mark_served(&checkpoint, elsewhere.served)
+                    .await?
+            }
             Next::Share => agent.share(&checkpoint),
             Next::Begin => {
                 let taken = agent.cluster.take(&checkpoint).await?;

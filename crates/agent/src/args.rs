@@ -54,6 +54,16 @@ pub struct NodeArgs {
     /// az://container/prefix, or file:///directory. Credentials are variables of the environment: AWS_…, GOOGLE_…, AZURE_…
     #[arg(long, value_name = "URL")]
     pub objects: Option<Url>,
+    /// The port at which agents of other nodes fetch checkpoints, and at which this one fetches theirs, so that pods on all
+    /// nodes can start from them as long as the first node is there. Without it, no agent is asked or answered.
+    #[arg(long, value_name = "PORT", requires_all = ["pod_name", "pod_namespace"])]
+    pub peer_port: Option<u16>,
+    /// The name of this agent's pod.
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    pub pod_name: Option<String>,
+    /// Its namespace.
+    #[arg(long, value_name = "NAME", env = "POD_NAMESPACE")]
+    pub pod_namespace: Option<String>,
     /// Log level: error, warn, info, debug or trace, or a filter by module.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,

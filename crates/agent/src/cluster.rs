@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams, PartialObjectMeta, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Map, Value, json};
-use shoal_checkpoint::{CheckpointId, Manifest};
+use shoal_checkpoint::{CheckpointId, Manifest, RESTORE_FROM};
 use shoal_crds::kruise::names::{annotation, finalizer, label, label_value};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
 
@@ -49,6 +49,55 @@ impl Cluster {
 
     pub(crate) fn pods(&self) -> Api<Pod> {
         Api::all(self.client.clone())
+    }
+
+    /// The pods of the agents.
+    pub(crate) fn agents(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Shows the certificate of this agent in its pod, and returns the pod.
+    pub(crate) async fn show(
+        &self,
+        namespace: &str,
+        pod: &str,
+        certificate: &str,
+    ) -> kube::Result<Pod> {
+        let shown =
+            json!({"metadata": {"annotations": {annotation::AGENT_CERTIFICATE: certificate}}});
+        let patch = Patch::Merge(shown);
+        self.agents(namespace).patch(pod, &params(), &patch).await
+    }
+
+    /// The node that has a checkpoint.
+    pub(crate) async fn holder(
+        &self,
+        namespace: &str,
+        id: &CheckpointId,
+    ) -> kube::Result<Option<String>> {
+        let api: Api<Checkpoint> = Api::namespaced(self.client.clone(), namespace);
+        let with_id = ListParams::default().labels(&format!("{}={id}", label::CHECKPOINT_ID));
+        let found = api.list(&with_id).await?;
+        Ok(found
+            .items
+            .iter()
+            .find_map(|one| Some(one.node()?.to_owned())))
+    }
+
+    /// Whether a pod of the node starts from a checkpoint.
+    pub(crate) async fn starts_from(
+        &self,
+        node: &str,
+        namespace: &str,
+        id: &CheckpointId,
+    ) -> kube::Result<bool> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let id = id.to_string();
+        let found = api.list_metadata(&of_node).await?;
+        let starts =
+            |pod: &PartialObjectMeta<Pod>| pod.annotations().get(RESTORE_FROM) == Some(&id);
+        Ok(found.items.iter().any(starts))
     }
 
     /// The UID of the cluster: that of its first namespace, which is never made again.
@@ -123,6 +172,17 @@ impl Cluster {
         let (api, params) = (self.of(checkpoint), params());
         let marked = api.patch(&checkpoint.name_any(), &params, &patch).await;
         marked.map(drop)
+    }
+
+    /// Tells the operator whether other nodes can fetch a checkpoint from this one.
+    pub(crate) async fn mark_served(
+        &self,
+        checkpoint: &Checkpoint,
+        served: bool,
+    ) -> kube::Result<()> {
+        let mark = served.then_some("true");
+        let mark = json!({"annotations": {annotation::CHECKPOINT_SERVED: mark}});
+        self.patch(checkpoint, mark).await.map(drop)
     }
 
     pub(crate) async fn fail(&self, checkpoint: &Checkpoint, why: &str) -> kube::Result<()> {

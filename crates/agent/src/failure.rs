@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shoal_checkpoint::StoreError;
 
-use crate::objects::TransferError;
+use crate::objects::ObjectsError;
 use crate::room::NoRoom;
 
 /// Why the pod cannot be saved. It is shown to the user and final.
@@ -85,7 +85,7 @@ pub(crate) enum Failure {
     #[error("the agent stops")]
     Stopping,
     #[error("{0}")]
-    Transfer(#[from] TransferError),
+    Transfer(#[from] ObjectsError),
 }
 
 /// Why a save ended without a checkpoint.

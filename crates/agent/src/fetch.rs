@@ -1,16 +1,18 @@
 //! Fetches checkpoints of other nodes for pods of this one. `shoal-runsc` waits for them meanwhile.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::{WatchStreamExt, watcher};
-use shoal_checkpoint::{CheckpointId, IMAGES, RESTORE_FROM, StoreError};
+use shoal_checkpoint::{CheckpointId, IMAGES, Manifest, RESTORE_FROM, StoreError};
 
 use crate::agent::Agent;
 use crate::failure::{Failure, SaveError};
-use crate::objects::{Objects, TransferError};
+use crate::objects::{Objects, ObjectsError};
+use crate::peers::{Peer, PeerError, Peers};
 use crate::room::Needed;
 use crate::share::Attempts;
 
@@ -60,7 +62,13 @@ fn wanted(pod: &Pod) -> Option<Wanted> {
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
     #[error(transparent)]
-    Transfer(#[from] TransferError),
+    Objects(#[from] ObjectsError),
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    #[error("no Checkpoint has the id")]
+    Unknown,
+    #[error("{0}")]
+    Api(#[from] kube::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -69,16 +77,46 @@ enum FetchError {
     Failed(#[from] Failure),
 }
 
+/// Where a checkpoint is fetched from.
+enum Elsewhere<'a> {
+    Node(Peer),
+    Objects(&'a Objects),
+}
+
+impl Elsewhere<'_> {
+    async fn manifest(
+        &mut self,
+        namespace: &str,
+        id: &CheckpointId,
+    ) -> Result<(Vec<u8>, Manifest), FetchError> {
+        Ok(match self {
+            Self::Node(peer) => peer.manifest(namespace, id).await?,
+            Self::Objects(objects) => objects.manifest(namespace, id).await?,
+        })
+    }
+
+    async fn get(
+        &mut self,
+        namespace: &str,
+        id: &CheckpointId,
+        manifest: &Manifest,
+        into: &Path,
+    ) -> Result<(), FetchError> {
+        match self {
+            Self::Node(peer) => peer.get(namespace, id, manifest, into).await?,
+            Self::Objects(objects) => objects.get(namespace, id, manifest, into).await?,
+        }
+        Ok(())
+    }
+}
+
 impl Agent {
     /// Begins to fetch a checkpoint, unless it is here or under way.
     fn fetch(self: &Arc<Self>, wanted: Wanted) {
-        let Some(objects) = self.objects.clone() else {
-            return;
-        };
         let agent = Arc::clone(self);
         let key = wanted.id.key().clone();
         self.downloads.start(&key, async move {
-            if let Err(error) = agent.attempts(&objects, &wanted).await {
+            if let Err(error) = agent.attempts(&wanted).await {
                 let (pod, id) = (&wanted.pod, &wanted.id);
                 tracing::warn!(%pod, %id, %error, "the checkpoint of a pod is not fetched");
             }
@@ -86,14 +124,14 @@ impl Agent {
     }
 
     /// Fetches a checkpoint as long as its pod waits for it.
-    async fn attempts(&self, objects: &Objects, wanted: &Wanted) -> Result<(), FetchError> {
+    async fn attempts(&self, wanted: &Wanted) -> Result<(), FetchError> {
         let Wanted { namespace, pod, id } = wanted;
         if self.store.find(namespace, id.key())?.is_some() {
             return Ok(());
         }
         let note = self.store.begin_fetch(id.key())?;
         let mut attempts = Attempts::new();
-        while let Err(error) = self.copy(objects, namespace, id).await {
+        while let Err(error) = self.copy(namespace, id).await {
             tracing::warn!(%pod, %id, %error, "the checkpoint of a pod is not here yet");
             note.fail(&error.to_string())?;
             attempts.wait().await;
@@ -105,23 +143,52 @@ impl Agent {
         Ok(())
     }
 
-    async fn copy(
+    /// Copies a checkpoint from the node that has it, or else from the object store.
+    async fn copy(&self, namespace: &str, id: &CheckpointId) -> Result<(), FetchError> {
+        let _place = self.transfers.acquire().await;
+        let mut failed = FetchError::Unknown;
+        if let Some(peers) = &self.peers {
+            match self.copy_from_node(peers, namespace, id).await {
+                Err(error) => failed = error,
+                copied => return copied,
+            }
+        }
+        match &self.objects {
+            Some(objects) => {
+                tracing::debug!(%id, error = %failed, "the object store is asked");
+                self.keep(Elsewhere::Objects(objects), namespace, id).await
+            }
+            None => Err(failed),
+        }
+    }
+
+    async fn copy_from_node(
         &self,
-        objects: &Objects,
+        peers: &Peers,
         namespace: &str,
         id: &CheckpointId,
     ) -> Result<(), FetchError> {
-        let _place = self.transfers.acquire().await;
-        let (bytes, manifest) = objects.manifest(namespace, id).await?;
+        let holder = self.cluster.holder(namespace, id).await?;
+        let holder = holder.ok_or(FetchError::Unknown)?;
+        let peer = Peer::connect(peers, &holder).await?;
+        self.keep(Elsewhere::Node(peer), namespace, id).await
+    }
+
+    /// Copies a checkpoint from there, and verifies it.
+    async fn keep(
+        &self,
+        mut from: Elsewhere<'_>,
+        namespace: &str,
+        id: &CheckpointId,
+    ) -> Result<(), FetchError> {
+        let (bytes, manifest) = from.manifest(namespace, id).await?;
         let needed = Needed {
             kept: manifest.size(),
             scratch: 0,
         };
         let _room = self.take_room(namespace, id.key(), needed, 0)?;
         let staged = self.store.stage(id.key())?;
-        objects
-            .get(namespace, id.key(), &manifest, staged.path())
-            .await?;
+        from.get(namespace, id, &manifest, staged.path()).await?;
         // It reads all bytes, and waits for the disk.
         let (store, path) = (self.store.clone(), staged.keep());
         let (namespace, id) = (namespace.to_owned(), id.clone());
@@ -131,7 +198,7 @@ impl Agent {
         });
         let id = published.await.map_err(Failure::from)??;
         self.fetched.notify_one();
-        tracing::info!(%id, bytes = manifest.size(), "fetched from the object store");
+        tracing::info!(%id, bytes = manifest.size(), "fetched from elsewhere");
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod fetch;
 mod garbage;
 mod install;
 mod objects;
+mod peers;
 mod plan;
 mod room;
 mod runsc;

@@ -24,6 +24,8 @@ use tokio::fs::File;
 use tokio::io::{AsyncWriteExt, copy};
 use url::Url;
 
+use crate::transfers::{ReceiveError, manifest_of, receive};
+
 /// Settings of the stores are variables of the environment with one of these prefixes, as for other clients of them.
 const SETTINGS: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
 
@@ -32,22 +34,19 @@ const PART: usize = 16 << 20;
 
 /// Why a checkpoint was not copied.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TransferError {
+pub(crate) enum ObjectsError {
     /// The store fails, or has no such object.
     #[error("the object store: {0}")]
     Objects(#[from] Error),
     /// The checkpoint is damaged, or the node's disk fails.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A file cannot be read or written.
+    /// A file cannot be read.
     #[error("{0}: {1}")]
     File(String, std::io::Error),
-    /// The manifest in the store is not that of the id.
-    #[error("the object store has another checkpoint under this name")]
-    Another,
-    /// A file is longer than its manifest says.
-    #[error("{0} is longer than the checkpoint's manifest says")]
-    Longer(String),
+    /// The store has other files.
+    #[error("the object store: {0}")]
+    Receive(#[from] ReceiveError),
 }
 
 /// The checkpoints of a cluster.
@@ -88,7 +87,7 @@ impl Objects {
         store: &Store,
         namespace: &str,
         id: &CheckpointId,
-    ) -> Result<(), TransferError> {
+    ) -> Result<(), ObjectsError> {
         let bytes = store.read_manifest(namespace, id.key())?;
         let manifest = store.manifest(namespace, id)?;
         let place = place(namespace, id.key());
@@ -97,7 +96,7 @@ impl Objects {
             let location = within(&place, name);
             let mut writer = BufWriter::with_capacity(Arc::clone(&self.objects), location, PART);
             let copied = copy(&mut file, &mut writer).await;
-            let failed = |error| TransferError::File(name.clone(), error);
+            let failed = |error| ObjectsError::File(name.clone(), error);
             copied.map_err(failed)?;
             writer.shutdown().await.map_err(failed)?;
         }
@@ -112,17 +111,14 @@ impl Objects {
         &self,
         namespace: &str,
         id: &CheckpointId,
-    ) -> Result<(Vec<u8>, Manifest), TransferError> {
+    ) -> Result<(Vec<u8>, Manifest), ObjectsError> {
         let location = place(namespace, id.key()).join(MANIFEST);
         let found = self.objects.get(&location).await?;
         if found.meta.size > LARGEST_MANIFEST {
-            return Err(TransferError::Longer(MANIFEST.to_owned()));
+            return Err(ReceiveError::Longer(MANIFEST.to_owned()).into());
         }
         let bytes = found.bytes().await?.to_vec();
-        if !id.is_of(&bytes) {
-            return Err(TransferError::Another);
-        }
-        let manifest = Manifest::parse(&bytes).map_err(StoreError::from)?;
+        let manifest = manifest_of(id, &bytes)?;
         Ok((bytes, manifest))
     }
 
@@ -130,33 +126,25 @@ impl Objects {
     pub(crate) async fn get(
         &self,
         namespace: &str,
-        key: &Key,
+        id: &CheckpointId,
         manifest: &Manifest,
         directory: &Path,
-    ) -> Result<(), TransferError> {
-        let place = place(namespace, key);
+    ) -> Result<(), ObjectsError> {
+        let place = place(namespace, id.key());
         for saved in &manifest.files {
-            let path = directory.join(&saved.name);
-            let failed = |error| TransferError::File(saved.name.clone(), error);
-            if let Some(parent) = path.parent() {
-                tokio::fs::create_dir_all(parent).await.map_err(failed)?;
-            }
-            let mut file = File::create_new(&path).await.map_err(failed)?;
-            let mut left = saved.size;
             let found = self.objects.get(&within(&place, &saved.name)).await?;
-            let mut pieces = found.into_stream();
-            while let Some(piece) = pieces.try_next().await? {
-                let longer = || TransferError::Longer(saved.name.clone());
-                left = left.checked_sub(piece.len() as u64).ok_or_else(longer)?;
-                file.write_all(&piece).await.map_err(failed)?;
-            }
-            file.flush().await.map_err(failed)?;
+            receive(
+                directory,
+                saved,
+                found.into_stream().err_into::<ObjectsError>(),
+            )
+            .await?;
         }
         Ok(())
     }
 
     /// Deletes a checkpoint: hides it first. One that is gone is no error.
-    pub(crate) async fn delete(&self, namespace: &str, key: &Key) -> Result<(), TransferError> {
+    pub(crate) async fn delete(&self, namespace: &str, key: &Key) -> Result<(), ObjectsError> {
         let place = place(namespace, key);
         let manifest = within(&place, MANIFEST);
         let found = self.objects.list(Some(&place));
@@ -172,7 +160,7 @@ impl Objects {
     }
 
     /// The checkpoints of which there is a file: namespaces and keys.
-    pub(crate) async fn list(&self) -> Result<BTreeSet<(String, Key)>, TransferError> {
+    pub(crate) async fn list(&self) -> Result<BTreeSet<(String, Key)>, ObjectsError> {
         let mut found = BTreeSet::new();
         let namespaces = self.objects.list_with_delimiter(None).await?;
         for namespace in namespaces.common_prefixes {

@@ -12,15 +12,25 @@ pub(crate) enum Next {
     Begin,
     /// It completes an unfinished save, also of a previous process.
     Complete,
+    /// It tells the operator whether other nodes can fetch a complete checkpoint from this one.
+    Tell,
     /// It copies a complete checkpoint to the object store.
     Share,
     /// It deletes the files, and removes the checkpoint's finalizer.
     Remove,
 }
 
+/// How pods on other nodes get a checkpoint of this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    /// From an object store.
+    pub(crate) stored: bool,
+    /// From this agent.
+    pub(crate) served: bool,
+}
+
 /// The next step. Only the operator accepts a checkpoint: by its finalizer, and the phase `Pending`.
-/// `shares` says whether there is an object store.
-pub(crate) fn next(checkpoint: &Checkpoint, shares: bool) -> Next {
+pub(crate) fn next(checkpoint: &Checkpoint, elsewhere: Elsewhere) -> Next {
     let phase = checkpoint.status.as_ref().and_then(|status| status.phase);
     let deleted = checkpoint.metadata.deletion_timestamp.is_some();
     let taken = has(checkpoint, finalizer::CHECKPOINT_FILES);
@@ -34,14 +44,16 @@ pub(crate) fn next(checkpoint: &Checkpoint, shares: bool) -> Next {
         }
         // The copy of a fork is deleted when its clones are there, which start on its node.
         Some(CheckpointPhase::Succeeded)
-            if shares
-                && taken
-                && checkpoint
-                    .annotation(annotation::CHECKPOINT_STORED)
-                    .is_none()
-                && checkpoint.annotation(annotation::COPY_OF_FORK).is_none() =>
+            if taken && checkpoint.annotation(annotation::COPY_OF_FORK).is_none() =>
         {
-            Next::Share
+            let is = |name: &str| checkpoint.annotation(name).is_some();
+            if is(annotation::CHECKPOINT_SERVED) != elsewhere.served {
+                Next::Tell
+            } else if elsewhere.stored && !is(annotation::CHECKPOINT_STORED) {
+                Next::Share
+            } else {
+                Next::Nothing
+            }
         }
         _ => Next::Nothing,
     }
@@ -65,7 +77,7 @@ mod tests {
         if deleted {
             made["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
         }
-        next(&serde_json::from_value(made).unwrap(), false)
+        next(&serde_json::from_value(made).unwrap(), Elsewhere::default())
     }
 
     #[test]
@@ -97,20 +109,48 @@ mod tests {
 
     #[test]
     fn a_complete_checkpoint_is_copied_once_if_there_is_an_object_store() {
-        let of = |shares: bool, annotations: serde_json::Value| {
-            let made = json!({
-                "metadata": {"name": "c", "finalizers": [finalizer::CHECKPOINT_FILES], "annotations": annotations},
-                "spec": {}, "status": {"phase": "Succeeded"},
-            });
-            next(&serde_json::from_value(made).unwrap(), shares)
+        let of = |stored, annotations| {
+            complete(
+                Elsewhere {
+                    stored,
+                    served: false,
+                },
+                annotations,
+            )
         };
         assert_eq!(of(true, json!({})), Next::Share);
         assert_eq!(of(false, json!({})), Next::Nothing);
         let stored = json!({annotation::CHECKPOINT_STORED: "2026-01-02T03:04:05Z"});
         assert_eq!(of(true, stored), Next::Nothing);
-        assert_eq!(
-            of(true, json!({annotation::COPY_OF_FORK: "true"})),
-            Next::Nothing
-        );
+        let fork = json!({annotation::COPY_OF_FORK: "true"});
+        assert_eq!(of(true, fork), Next::Nothing);
+    }
+
+    #[test]
+    fn the_operator_learns_whether_a_complete_checkpoint_is_given_to_other_nodes() {
+        let of = |served, annotations| {
+            complete(
+                Elsewhere {
+                    stored: false,
+                    served,
+                },
+                annotations,
+            )
+        };
+        let served = json!({annotation::CHECKPOINT_SERVED: "true"});
+        assert_eq!(of(true, json!({})), Next::Tell);
+        assert_eq!(of(true, served.clone()), Next::Nothing);
+        assert_eq!(of(false, served), Next::Tell);
+        assert_eq!(of(false, json!({})), Next::Nothing);
+        let fork = json!({annotation::COPY_OF_FORK: "true"});
+        assert_eq!(of(true, fork), Next::Nothing);
+    }
+
+    fn complete(elsewhere: Elsewhere, annotations: serde_json::Value) -> Next {
+        let made = json!({
+            "metadata": {"name": "c", "finalizers": [finalizer::CHECKPOINT_FILES], "annotations": annotations},
+            "spec": {}, "status": {"phase": "Succeeded"},
+        });
+        next(&serde_json::from_value(made).unwrap(), elsewhere)
     }
 }

@@ -8,7 +8,7 @@ use shoal_checkpoint::{CheckpointId, Key};
 use shoal_crds::kruise::Checkpoint;
 
 use crate::agent::Agent;
-use crate::objects::{Objects, TransferError};
+use crate::objects::{Objects, ObjectsError};
 
 /// When a failed transfer is tried again: first, and at most.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -83,7 +83,7 @@ impl Agent {
 #[derive(Debug, thiserror::Error)]
 enum ShareError {
     #[error(transparent)]
-    Transfer(#[from] TransferError),
+    Transfer(#[from] ObjectsError),
     #[error("{0}")]
     Api(#[from] kube::Error),
 }

@@ -1,10 +1,63 @@
-//! Transfers that run beside the passes: one for each checkpoint.
+//! Transfers of checkpoints between this node and others, or an object store. They run beside the passes: one for each
+//! checkpoint.
 
 use std::collections::HashMap;
+use std::path::Path;
 
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt};
 use parking_lot::Mutex;
-use shoal_checkpoint::Key;
+use shoal_checkpoint::{CheckpointId, Key, Manifest, SavedFile, StoreError};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
 use tokio::task::JoinHandle;
+
+/// Why files from elsewhere are not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReceiveError {
+    /// The manifest is damaged.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file cannot be written.
+    #[error("{0}: {1}")]
+    File(String, std::io::Error),
+    /// The manifest is not that of the id.
+    #[error("another checkpoint has this name there")]
+    Another,
+    /// A file is longer than its manifest says.
+    #[error("{0} is longer than the checkpoint's manifest says")]
+    Longer(String),
+}
+
+/// The manifest of a checkpoint, from bytes that arrived from elsewhere.
+pub(crate) fn manifest_of(id: &CheckpointId, bytes: &[u8]) -> Result<Manifest, ReceiveError> {
+    if !id.is_of(bytes) {
+        return Err(ReceiveError::Another);
+    }
+    Ok(Manifest::parse(bytes).map_err(StoreError::from)?)
+}
+
+/// Writes a file that arrives in pieces to a directory. It is not verified.
+pub(crate) async fn receive<E: From<ReceiveError>>(
+    directory: &Path,
+    saved: &SavedFile,
+    pieces: impl Stream<Item = Result<Bytes, E>>,
+) -> Result<(), E> {
+    let path = directory.join(&saved.name);
+    let failed = |error| ReceiveError::File(saved.name.clone(), error);
+    if let Some(parent) = path.parent() {
+        tokio::fs::create_dir_all(parent).await.map_err(failed)?;
+    }
+    let mut file = File::create_new(&path).await.map_err(failed)?;
+    let mut left = saved.size;
+    let mut pieces = std::pin::pin!(pieces);
+    while let Some(piece) = pieces.try_next().await? {
+        let longer = || ReceiveError::Longer(saved.name.clone());
+        left = left.checked_sub(piece.len() as u64).ok_or_else(longer)?;
+        file.write_all(&piece).await.map_err(failed)?;
+    }
+    Ok(file.flush().await.map_err(failed)?)
+}
 
 /// Transfers by checkpoint. Dropped, they end.
 #[derive(Debug, Default)]

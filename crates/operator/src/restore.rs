@@ -21,7 +21,7 @@ pub(crate) struct Origin {
     /// The token of the daemon in the memory, if there is one.
     daemon_token: Option<String>,
     /// Whether other nodes can fetch it.
-    stored: bool,
+    elsewhere: bool,
 }
 
 /// The pod that was saved.
@@ -71,9 +71,9 @@ pub(crate) fn origin(name: &str, checkpoint: Option<&Checkpoint>) -> Result<Orig
             memory: checkpoint.spec.has_memory(),
             of_pause: checkpoint.annotation(annotation::PAUSED_POD).is_some(),
             daemon_token: daemon_token(checkpoint),
-            stored: checkpoint
-                .annotation(annotation::CHECKPOINT_STORED)
-                .is_some(),
+            elsewhere: [annotation::CHECKPOINT_STORED, annotation::CHECKPOINT_SERVED]
+                .iter()
+                .any(|mark| checkpoint.annotation(mark).is_some()),
         }),
         _ => Err(format!(
             "checkpoint {name:?} keeps neither memory nor files"
@@ -92,7 +92,7 @@ impl Origin {
     /// The digests of a pod's images by container, if the pod can start on any node: the checkpoint can be fetched there, and
     /// the images of the pod are the saved ones.
     fn digests(&self, spec: &Value) -> Option<BTreeMap<String, String>> {
-        let containers = spec["containers"].as_array().filter(|_| self.stored)?;
+        let containers = spec["containers"].as_array().filter(|_| self.elsewhere)?;
         let digests = containers.iter().map(|container| {
             let name = container["name"].as_str()?;
             let saved = self.source.images.get(name)?;
@@ -287,14 +287,15 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_of_a_stored_checkpoint_may_start_anywhere_with_the_saved_images() {
+    fn a_clone_of_a_checkpoint_that_other_nodes_can_fetch_may_start_anywhere_with_the_saved_images()
+    {
         let (one, two) = ("sha256:1", "sha256:2");
         let source = json!({
             "containers": ["main", "side"], "serviceAccountToken": false, "images": {
                 "main": {"image": "agent:1", "digest": one}, "side": {"image": "side@sha256:2", "digest": two},
             },
         });
-        let mut saved = checkpoint("Succeeded", &source.to_string());
+        let saved = checkpoint("Succeeded", &source.to_string());
         let of = |saved: &Checkpoint, image: &str| {
             let mut made = pod();
             made["spec"]["containers"][0]["image"] = "side@sha256:2".into();
@@ -308,9 +309,15 @@ mod tests {
             of(&saved, "agent:1").pointer(&required).is_some(),
             "there is no copy yet"
         );
-        let annotations = saved.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotation::CHECKPOINT_STORED.to_owned(), "now".to_owned());
+        let with = |mark: &str| {
+            let mut saved = saved.clone();
+            let annotations = saved.metadata.annotations.get_or_insert_default();
+            annotations.insert(mark.to_owned(), "now".to_owned());
+            saved
+        };
+        let saved = with(annotation::CHECKPOINT_STORED);
         let made = of(&saved, "agent:1");
+        assert_eq!(made, of(&with(annotation::CHECKPOINT_SERVED), "agent:1"));
         assert!(made.pointer(&required).is_none());
         let preferred = format!("{affinity}/preferredDuringSchedulingIgnoredDuringExecution");
         let node = &made.pointer(&preferred).unwrap()[0]["preference"]["matchFields"][0];

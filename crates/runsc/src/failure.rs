@@ -33,9 +33,7 @@ pub(crate) enum Failure {
     StartsAgain(String),
     #[error("the restore of container {0:?} was interrupted: the pod starts again as a whole")]
     Interrupted(String),
-    #[error(
-        "checkpoint {id} is not on this node, and was not fetched from the object store: {why}"
-    )]
+    #[error("checkpoint {id} is not on this node, and was not fetched: {why}")]
     NotFetched { id: String, why: String },
     #[error("checkpoint {id} was not restored, and the sandbox was ended: {why}")]
     NotRestored { id: String, why: String },

@@ -40,12 +40,10 @@ fn objects() -> (Arc<InMemory>, Objects) {
 }
 
 /// Fetches a checkpoint into a store.
-async fn fetched(objects: &Objects, id: &CheckpointId, store: &Store) -> Result<(), TransferError> {
+async fn fetched(objects: &Objects, id: &CheckpointId, store: &Store) -> Result<(), ObjectsError> {
     let (bytes, manifest) = objects.manifest("ns", id).await?;
     let staged = store.stage(id.key())?;
-    objects
-        .get("ns", id.key(), &manifest, staged.path())
-        .await?;
+    objects.get("ns", id, &manifest, staged.path()).await?;
     Ok(staged.publish_copy("ns", id, &bytes)?)
 }
 

@@ -21,6 +21,11 @@ pub const CHECKPOINT_ENDING: &str = "shoal.dev/ending";
 pub const CHECKPOINT_SOURCE: &str = "shoal.dev/source";
 /// When an executor copied the checkpoint to the object store, in RFC 3339: pods on any node can start from it.
 pub const CHECKPOINT_STORED: &str = "shoal.dev/stored";
+/// `"true"` while the executor gives the checkpoint to other nodes: pods on any node can start from it as long as its own is
+/// there.
+pub const CHECKPOINT_SERVED: &str = "shoal.dev/served";
+/// On the pod of an executor: its certificate, in Base64, by which the executors of other nodes know it.
+pub const AGENT_CERTIFICATE: &str = "shoal.dev/certificate";
 /// On the checkpoint of a pause: the UID of the pod that is saved. Its Sandbox ends the pod, and resumes from it.
 pub const PAUSED_POD: &str = "shoal.dev/paused-pod";
 /// The contents that the next pause of a sandbox keeps, instead of those of its spec: a list like

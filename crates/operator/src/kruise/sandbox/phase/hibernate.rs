@@ -36,14 +36,19 @@ impl Step<'_> {
         saved.or_else(|| self.input.saved.map(|_| NOTHING))
     }
 
-    /// Adds the node of the checkpoint to the condition while the pod does not start there. Other nodes can fetch a stored one.
+    /// Adds the node of the checkpoint to the condition while the pod does not start. The object store is independent of that node.
     pub(super) fn tell_of_node(&mut self) {
         let saved = self.input.saved;
         let saved = saved.filter(|saved| saved.annotation(annotation::CHECKPOINT_STORED).is_none());
         let node = saved.and_then(Checkpoint::node);
         if let Some(node) = node.filter(|_| !self.next.status.message.is_empty()) {
+            let served = saved.and_then(|saved| saved.annotation(annotation::CHECKPOINT_SERVED));
+            let must = match served {
+                Some(_) => "be ready",
+                None => "be ready and have room for the pod",
+            };
             let message = format!(
-                "what was saved is on node {node}, which must be ready and have room for the pod: {}",
+                "what was saved is on node {node}, which must {must}: {}",
                 self.next.status.message
             );
             let kind = condition::SANDBOX_RESUMED;

@@ -1,0 +1,162 @@
+"""Checkpoints that the agents of two nodes give to each other."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+
+import pytest
+
+from ..installation import wait_until
+from .conftest import operator_of
+from .kills import AGENT, kill
+from .test_checkpoints_elsewhere import clean, counted, is_paused, on, place  # noqa: F401
+from .test_checkpoints_node import NODE_NAMESPACE, STORE, VALUES, agent_of, inside, raw_pod, ready, refusal, sandbox, saved
+from .test_install import import_program, imported  # noqa: F401
+from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
+from .test_kruise_sandbox import KIND, wait_for
+
+SERVED = "shoal.dev/served"
+PORT = 10360
+#: The files of a node's fetches.
+FETCHES = f"find {STORE}/.fetch -type f 2>/dev/null || true"
+
+
+@pytest.fixture(scope="module")
+def operator(real_cluster):
+    yield from operator_of(real_cluster)
+
+
+@pytest.fixture(scope="module")
+def other(operator, imported, real_cluster, tmp_path_factory):
+    with real_cluster.another_node() as node:
+        import_program(node, tmp_path_factory.mktemp("image"))
+        for _ in agent_of(real_cluster, *VALUES, "--set", "node.peers.enabled=true"):
+            yield node
+
+
+def served(cluster, name: str) -> None:
+    """Waits until the operator knows that other nodes can fetch a checkpoint."""
+    wait_until(lambda: SERVED in cluster.get(CHECKPOINTS, name)["metadata"]["annotations"], 60, f"{name} is served")
+
+
+def agents(cluster) -> dict[str, str]:
+    """The addresses of the agents by node."""
+    pods = cluster.get("pods", namespace=NODE_NAMESPACE)["items"]
+    return {pod["spec"]["nodeName"]: pod["status"]["podIP"] for pod in pods}
+
+
+def test_a_clone_starts_on_a_node_that_never_had_its_source(other, real_cluster, clean):
+    real_cluster.apply(on("source", "node-0"))
+    ready(real_cluster, "source")
+    saved(real_cluster, "leaves", "source")
+    served(real_cluster, "leaves")
+    own, count = counted(real_cluster, "source")
+    for number in range(2):
+        real_cluster.apply(on(f"far-{number}", other.name, restore="leaves"))
+    for number in range(2):
+        name = f"far-{number}"
+        ready(real_cluster, name)
+        assert place(real_cluster, name) == other.name
+        # The same program continues.
+        same, later = counted(real_cluster, name)
+        assert same == own and int(later) > 0, (count, later)
+    # It was fetched once, for both.
+    assert other.run("sh", "-c", f"ls -d {STORE}/default/*").count("\n") == 1
+    real_cluster.kubectl("delete", CHECKPOINTS, "leaves", "--timeout=60s", timeout=70)
+    wait_until(lambda: other.run("find", STORE, "-type", "f") == "", 90, "the copy is deleted")
+
+
+def test_a_paused_sandbox_resumes_on_another_node_when_its_own_is_full(other, real_cluster, clean):
+    made = sandbox("mover")
+    made["spec"] |= {"pauseStrategy": {"type": "Hibernate"}, "persistentContents": ["memory", "filesystem"]}
+    real_cluster.apply(made)
+    ready(real_cluster, "mover")
+    first = place(real_cluster, "mover")
+    own, _ = counted(real_cluster, "mover")
+    real_cluster.patch(KIND, "mover", {"spec": {"paused": True}})
+    wait_for(real_cluster, "mover", is_paused, "it is paused")
+    served(real_cluster, real_cluster.get(CHECKPOINTS)["items"][0]["metadata"]["name"])
+    real_cluster.kubectl("cordon", first)
+    try:
+        real_cluster.patch(KIND, "mover", {"spec": {"paused": False}})
+        ready(real_cluster, "mover")
+        assert place(real_cluster, "mover") != first
+        assert counted(real_cluster, "mover")[0] == own
+    finally:
+        real_cluster.kubectl("uncordon", first)
+
+
+@pytest.mark.parametrize("killed", ["giver", "receiver"])
+def test_a_fetch_is_completed_when_an_agent_is_killed(other, real_cluster, clean, killed):
+    real_cluster.apply(on("large", "node-0"))
+    ready(real_cluster, "large")
+    inside(real_cluster, "large", "dd if=/dev/urandom of=/dev/shm/big bs=1M count=80")
+    saved(real_cluster, "is-large", "large")
+    served(real_cluster, "is-large")
+    own, _ = counted(real_cluster, "large")
+    real_cluster.apply(on("waits", other.name, restore="is-large"))
+    wait_until(lambda: other.run("sh", "-c", FETCHES) != "", 60, "it is fetched")
+    assert kill(real_cluster.node if killed == "giver" else other, AGENT) == 1
+    ready(real_cluster, "waits", 240)
+    assert counted(real_cluster, "waits")[0] == own
+    assert other.run("sh", "-c", f"ls -d {STORE}/default/*").count("\n") == 1
+
+
+def test_no_other_namespace_gets_a_copy(other, real_cluster, clean):
+    real_cluster.apply(on("owner", "node-0"))
+    ready(real_cluster, "owner")
+    identifier = saved(real_cluster, "private", "owner")["checkpointId"]
+    served(real_cluster, "private")
+    real_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strangers"}})
+    # As the operator marks checkpoints and pods of the checkpoint's own namespace.
+    forged = checkpoint("forged", "thief", "memory", "filesystem")
+    forged["metadata"] |= {
+        "namespace": "strangers", "labels": {"agents.kruise.io/checkpoint-id": identifier}, "annotations": {"shoal.dev/node": "node-0"},
+    }
+    real_cluster.apply(forged)
+    thief = raw_pod("thief", identifier, "strangers")
+    thief["metadata"]["annotations"]["shoal.dev/images"] = "{}"
+    thief["spec"]["nodeSelector"] = {"kubernetes.io/hostname": other.name}
+    real_cluster.apply(thief)
+    refusal(real_cluster, "thief", "was not fetched: node node-0: this node does not have the checkpoint", "strangers")
+    assert other.run("sh", "-c", f"ls {STORE}/strangers 2>/dev/null || true") == ""
+    real_cluster.kubectl("delete", "namespace", "strangers", "--timeout=120s", timeout=130)
+    # The agent gives it up, too.
+    wait_until(lambda: other.run("sh", "-c", FETCHES) == "", 90, "nobody fetches it any more")
+
+
+def answered(address: str, identifier: str, certificate: str | None) -> bytes:
+    """What the agent at an address answers to a client with a certificate of its own, or with none."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if certificate:
+        context.load_cert_chain(certificate)
+    request = f"GET /v1/checkpoints/default/{identifier} HTTP/1.1\r\nHost: agent\r\n\r\n"
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        with socket.create_connection((address, PORT), timeout=20) as plain, context.wrap_socket(plain) as connection:
+            connection.sendall(request.encode())
+            return connection.recv(4096)
+    return b""
+
+
+def test_a_stranger_learns_nothing(other, real_cluster, clean):
+    """A pod on the network, which knows the id of a checkpoint."""
+    real_cluster.apply(on("owner", "node-0"))
+    ready(real_cluster, "owner")
+    identifier = saved(real_cluster, "private", "owner")["checkpointId"]
+    served(real_cluster, "private")
+    address = agents(real_cluster)["node-0"]
+    authority = real_cluster.authority
+    # Signed by the cluster's authority, with an administrator's rights.
+    pair, both = [authority.directory / f"admin.{end}" for end in ("crt", "key")], real_cluster.directory / "admin.pem"
+    both.write_bytes(b"".join(one.read_bytes() for one in pair))
+    for certificate in (None, str(both)):
+        assert answered(address, identifier, certificate) == b""
+    # A connection that says nothing holds no place for long, and others are served meanwhile.
+    with contextlib.ExitStack() as held:
+        for _ in range(20):
+            held.enter_context(socket.create_connection((address, PORT), timeout=20))
+        real_cluster.apply(on("far", other.name, restore="private"))
+        ready(real_cluster, "far")
