@@ -8,6 +8,7 @@ One cluster with a real node serves all rounds. The two sides of a figure take t
 from __future__ import annotations
 
 import argparse
+import random
 import tempfile
 import time
 from pathlib import Path
@@ -104,11 +105,16 @@ class Bench:
         wait_until(lambda: available(self.cluster, name) >= 1, 150, f"a member of {name}")
 
     def settle(self) -> None:
-        """Waits until the pools are filled and no pod ends, so that nothing else runs during a measurement."""
+        """Waits until the pools are filled and no pod ends, so that nothing else runs during a measurement.
+
+        The kubelet looks at its containers once a second, and what is waited for is seen then: a random part of a second
+        is added, so that measurements do not all begin at the same part of it.
+        """
         for pool in POOLS:
             self.is_filled(pool)
         ends = lambda: [one for one in self.cluster.get("pods")["items"] if "deletionTimestamp" in one["metadata"]]
         wait_until(lambda: not ends(), 120, "no pod ends")
+        time.sleep(random.random())
 
     def save(self, source: Sandbox, pod: str) -> None:
         """A checkpoint by the agent, and one by the bare runtime."""
@@ -222,7 +228,7 @@ def text(found: dict[str, list[tuple[float, float]]], rounds: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m conformance.cluster.bench.checkpoints")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--output", type=Path, help="file for the report")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as scratch:

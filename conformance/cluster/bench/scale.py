@@ -51,6 +51,8 @@ def scale(contender: Contender, count: int) -> dict[str, float]:
     watch.close()
     time.sleep(TRAIL)
     created = usage(contender.pid)
+    # The API server has closed the connection, which was idle meanwhile.
+    api = Api(contender.cluster)
     starts, resident = [], []
     for number in range(3):
         contender.stop()
