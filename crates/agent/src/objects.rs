@@ -75,7 +75,7 @@ impl Objects {
         Ok(Self::below(objects, &prefix.join(cluster)))
     }
 
-    fn below(objects: impl ObjectStore, prefix: &Location) -> Self {
+    pub(crate) fn below(objects: impl ObjectStore, prefix: &Location) -> Self {
         Self {
             objects: Arc::new(PrefixStore::new(objects, prefix.clone())),
         }
