@@ -56,6 +56,11 @@ pub(crate) enum Unsaved {
     Layers(String),
     #[error("container {0} ended while the pod was being saved: try again")]
     Ended(String),
+    #[error(
+        "pod {pod} ended while it was being saved, perhaps because it used up its memory: see its events, and save it again when \
+         it runs ({why})"
+    )]
+    Killed { pod: String, why: Box<Unsaved> },
     #[error("{0}")]
     Room(#[from] NoRoom),
     #[error("runsc {command} failed: {why}")]

@@ -178,7 +178,9 @@ impl Agent {
         times: Needed,
     ) -> Result<Saving<'_>, SaveError> {
         let place = self.places.acquire().await.map_err(|_| Failure::Stopping)?;
-        let needed = times.of(self.runsc.usage(&source.sandbox).await? + OVERHEAD);
+        let used = self.runsc.usage(&source.sandbox).await;
+        let used = used.map_err(|why| killed(&source.pod, why))?;
+        let needed = times.of(used + OVERHEAD);
         let room = self.take_room(&source.namespace, key, needed, 0)?;
         Ok(Saving {
             _place: place,
@@ -211,17 +213,13 @@ impl Agent {
         mut saving: Saving<'a>,
     ) -> Result<(CheckpointId, Saving<'a>), SaveError> {
         let staged = self.store.stage(key)?;
-        match contents {
-            Contents::Memory => {
-                self.runsc
-                    .checkpoint(&source.sandbox, staged.path())
-                    .await?
-            }
-            Contents::Files => {
-                self.runsc
-                    .save_files(&source.sandbox, staged.path())
-                    .await?
-            }
+        let (sandbox, path) = (&source.sandbox, staged.path());
+        let saved = match contents {
+            Contents::Memory => self.runsc.checkpoint(sandbox, path).await,
+            Contents::Files => self.runsc.save_files(sandbox, path).await,
+        };
+        if let Err(why) = saved {
+            return Err(self.failed_save(source, why).await.into());
         }
         let pod = self.cluster.pod(&source.namespace, &source.pod).await?;
         source.check_same(pod.as_ref())?;
@@ -240,6 +238,14 @@ impl Agent {
         let published =
             tokio::task::spawn_blocking(move || store.staged(&key, path).publish(manifest)).await?;
         Ok((published?, saving))
+    }
+
+    /// Why a call of the runtime failed to save a pod.
+    async fn failed_save(&self, source: &Source, why: Unsaved) -> Unsaved {
+        if self.runsc.usage(&source.sandbox).await.is_ok() {
+            return why;
+        }
+        killed(&source.pod, why)
     }
 
     /// The memory of one build is unreadable to another.
@@ -267,6 +273,14 @@ impl Agent {
             tracing::debug!(%error, "the pod has ended already");
         }
         Ok(())
+    }
+}
+
+/// A call of the runtime failed for a pod whose sandbox does not answer.
+fn killed(pod: &str, why: Unsaved) -> Unsaved {
+    Unsaved::Killed {
+        pod: pod.to_owned(),
+        why: Box::new(why),
     }
 }
 

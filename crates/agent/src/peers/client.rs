@@ -113,7 +113,7 @@ impl Peer {
     }
 
     async fn ask(&mut self, path: &str) -> Result<Response<Incoming>, Why> {
-        // Required by HTTP, and used by nobody.
+        // Required by HTTP, and not read.
         let request = Request::get(path).header(http::header::HOST, identity::NAME);
         let request = request.body(Empty::new())?;
         let found = within(self.requests.send_request(request)).await??;

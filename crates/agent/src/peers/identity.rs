@@ -1,4 +1,4 @@
-//! Certificates that are compared, and vouched for by nobody.
+//! Certificates that are compared, without an authority.
 
 use std::sync::Arc;
 
