@@ -59,7 +59,7 @@ def hit(node, kind: str, chance: random.Random, pod: str) -> int:
     if kind == WRAPPER:
         return kill_a_call(node, chance)
     if kind == CONTAINERD and pod.startswith("clone"):
-        # gVisor's shim reports no end of a sandbox that did not start, so containerd waits for ever for one that it
+        # gVisor's shim reports no end of a sandbox that did not start, so containerd waits forever for one that it
         # was creating when it was killed. It is the same for pods that are not restored.
         wait_until(lambda: any(is_started(node, one) for one in sandboxes_of(node, pod)), 60, "the sandbox starts")
         time.sleep(chance.uniform(0, 1))

@@ -143,5 +143,5 @@ def check(cluster, replicas: list[Replica], key: str, users: list[User]) -> None
     for sandbox, resource in resources(cluster, "chaos").items():
         if sandbox not in set(held) | gone:
             end = datetime.datetime.fromisoformat(resource["spec"]["shutdownTime"].replace("Z", "+00:00"))
-            assert end <= latest, f"{sandbox} would stay for ever"
+            assert end <= latest, f"{sandbox} would stay forever"
     wait_until(lambda: available(cluster, "chaos") >= 6, 90, "the pool is full again")

@@ -208,7 +208,7 @@ def test_the_file_is_followed_and_a_bad_edit_changes_nothing(server):
     beside = file.with_suffix(".new")
     beside.write_text(json.dumps(held))
     beside.rename(file)
-    wait_until(lambda: version(server) == seen + 2, 60, "an edit that mends it")
+    wait_until(lambda: version(server) == seen + 2, 60, "an edit that repairs it")
     assert call.get(TEMPLATES)[1]["data"]["lastError"] is None
 
 

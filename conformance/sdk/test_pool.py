@@ -268,7 +268,7 @@ def test_all_but_the_hot_members_wait_on_the_disk_and_wake_when_they_are_claimed
         said = sandbox.commands.run("echo $OWN $E2B_SANDBOX_ID; ls /tmp/started; date +%s")
         own, started, now = said.stdout.split("\n")[:3]
         assert (own, started) == (f"2 {sandbox.sandbox_id}", "/tmp/started")
-        assert abs(int(now) - time.time()) < 5, "its clock goes on"
+        assert abs(int(now) - time.time()) < 5, "its clock continues"
         assert sandbox.commands.run(FETCH).stdout.strip() == "200", "the server that was warmed up answers"
         assert sandbox.commands.run("python3 -c 'print(len(bytearray(250 << 20)))'").stdout == f"{250 << 20}\n"
     assert pool(server, "warm-runc")["parked"] == 0, "what cannot be saved stays in memory"

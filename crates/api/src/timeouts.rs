@@ -25,7 +25,7 @@ async fn answer_in_time(State(time): State<Duration>, request: Request, next: Ne
     answer.unwrap_or_else(|_| {
         let seconds = time.as_secs();
         let message = format!(
-            "the call was not answered within {seconds} s: what it began may go on, so look before \
+            "the call was not answered within {seconds} s: its work may continue, so look before \
              you try again"
         );
         ApiError::new(StatusCode::GATEWAY_TIMEOUT, message).into_response()

@@ -66,7 +66,7 @@ mod tests {
         let id = format!("{}-{}", "1".repeat(32), "2".repeat(24));
         let id: CheckpointId = id.parse().unwrap();
         let now = || wait_for(&store, "ns", &id, NO_TIME);
-        assert!(now().is_ok(), "nobody fetches it");
+        assert!(now().is_ok(), "it is not being fetched");
         let running = store.begin_fetch(id.key()).unwrap();
         assert!(now().unwrap_err().to_string().contains("under way"));
         running.fail("the bucket is away").unwrap();

@@ -28,7 +28,7 @@ pub enum ExternalError {
     Disabled,
     /// The private key has a passphrase.
     #[error(
-        "`ssh_private_key` has a passphrase, which nobody can enter: give a key without, made for this account alone"
+        "`ssh_private_key` has a passphrase, which cannot be entered: give a key without, made for this account alone"
     )]
     EncryptedKey,
     /// The private key is of a kind that is not used.

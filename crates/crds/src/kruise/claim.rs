@@ -28,7 +28,7 @@ pub struct SandboxClaimSpec {
     /// How long the claim looks for sandboxes: one minute if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_timeout: Option<DurationText>,
-    /// How long the completed claim stays: 60 minutes if absent, for ever if negative.
+    /// How long the completed claim stays: 60 minutes if absent, forever if negative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_after_completed: Option<DurationText>,
     /// Labels of the sandboxes and their pods.

@@ -53,7 +53,7 @@ mod tests {
         member.metadata.uid = Some("other".to_owned());
         assert_eq!(ages.of(&member, keep, now + 400 * second), Duration::ZERO);
         assert_eq!(ages.0.lock().seen.len(), 2);
-        // Nobody asks about the first any more.
+        // The first is not asked about any more.
         ages.of(&member, keep, now + 500 * second);
         assert_eq!(ages.0.lock().seen.len(), 1);
     }

@@ -52,7 +52,7 @@ impl Step<'_> {
 
     fn begin_to_save_files(&mut self) {
         let Some(pod) = self.usable_pod() else {
-            let message = "the pod ended before it was saved: change the specification to go on without its files";
+            let message = "the pod ended before it was saved: change the specification to continue without its files";
             return self.wait(reason::CHECKPOINT_FAILED, message);
         };
         if !pod.is_ready() {
