@@ -157,7 +157,7 @@ def suites() -> list[Suite]:
         Suite("session-template", 1000, [], module="conformance.sessions.server", lanes=0),
         Suite("cluster-programs", 1500, [], module="conformance.cluster.binaries", lanes=0),
         Suite("cluster", 2100, ["conformance/cluster", *others], after="cluster-programs"),
-        Suite("cluster-node", 1800, node, after="cluster-programs"),
+        Suite("cluster-node", 2400, node, after="cluster-programs"),
         Suite("cluster-storm", 1200, storms, after="cluster-programs"),
         Suite("cluster-sdk", 1200, ["-p", "conformance.cluster.sdk_cases", *SDK_IN_CLUSTER], after="cluster-node"),
         Suite("crash-rest", 1200, attacks("crash_rest")),

@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,11 +87,12 @@ class Node:
         self.cluster = cluster
         self.link = Link(number)
         self.name = f"node-{number}"
-        self.directory = cluster.directory / self.name
+        # A node of the number may have been here before.
+        self.directory = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=cluster.directory))
+        self.directory.chmod(0o755)
         #: The cgroup of its pods: a kubelet ends what it does not know there.
         self.groups = "/" if number == 0 else f"/shoal-k8s-{number}"
         self.shim = binaries.shim()
-        self.directory.mkdir()
         for part in (*OWN.values(), "cni", "images", "opt", "sysctl"):
             (self.directory / part).mkdir(parents=True)
         self._configure_containerd()
@@ -115,6 +117,8 @@ class Node:
         """Links the pods of two nodes. The link ends with either of them."""
         ends = {f"shoal-k8s-p{node.link.number}": node for node in (self, other)}
         (own, _), (others, _) = ends.items()
+        # The end of a node that is gone may outlive it for a moment.
+        other.run("sh", "-c", f"ip link delete {others} 2>/dev/null || true")
         run("ip", "link", "add", own, "type", "veth", "peer", "name", others)
         for name, node in ends.items():
             run("ip", "link", "set", name, "netns", str(node.first_process()))

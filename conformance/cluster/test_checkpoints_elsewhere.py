@@ -5,6 +5,8 @@ Both nodes have the store as a directory of the machine, as a volume of a networ
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from ..installation import wait_until
@@ -16,6 +18,8 @@ from .test_kruise_checkpoint import CHECKPOINTS
 from .test_kruise_sandbox import KIND, wait_for
 
 STORED = "shoal.dev/stored"
+#: Lists the fetches of a node.
+FETCHES = f"find {STORE}/.fetch -type f 2>/dev/null || true"
 
 
 @pytest.fixture(scope="module")
@@ -73,25 +77,72 @@ def on(name: str, node: str, **spec) -> dict:
     return sandbox(name, nodeSelector={"kubernetes.io/hostname": node}, **spec)
 
 
+def check_clones(cluster, other, source: str, checkpoint: str) -> None:
+    """Starts two clones of a checkpoint on the other node, which fetches it once."""
+    own, count = counted(cluster, source)
+    for number in range(2):
+        cluster.apply(on(f"far-{number}", other.name, restore=checkpoint))
+    for number in range(2):
+        name = f"far-{number}"
+        ready(cluster, name)
+        assert place(cluster, name) == other.name
+        # The same program continues.
+        same, later = counted(cluster, name)
+        assert same == own and int(later) > 0, (count, later)
+        image = cluster.get("pods", name)["spec"]["containers"][0]["image"]
+        assert image.startswith("shoal.invalid/busybox:1@sha256:")
+    assert copies(other) == 1
+
+
+def copies(other) -> int:
+    """How many checkpoints a node has."""
+    return other.run("sh", "-c", f"ls -d {STORE}/default/*").count("\n")
+
+
+def check_fetch(cluster, node, other, is_there: Callable[[object, str], None]) -> None:
+    """Kills the agent of a node while the other node fetches a large checkpoint. `is_there` waits until it can."""
+    cluster.apply(on("large", "node-0"))
+    ready(cluster, "large")
+    inside(cluster, "large", "dd if=/dev/urandom of=/dev/shm/big bs=1M count=80")
+    saved(cluster, "is-large", "large")
+    is_there(cluster, "is-large")
+    own, _ = counted(cluster, "large")
+    cluster.apply(on("waits", other.name, restore="is-large"))
+    wait_until(lambda: other.run("sh", "-c", FETCHES) != "", 60, "it is fetched")
+    assert kill(node, AGENT) == 1
+    ready(cluster, "waits", 240)
+    assert counted(cluster, "waits")[0] == own
+    assert copies(other) == 1
+
+
+def check_resume(cluster, is_there: Callable[[object, str], None]) -> None:
+    """Pauses a sandbox with its memory, and resumes it while its node takes no pods."""
+    made = sandbox("mover")
+    made["spec"] |= {"pauseStrategy": {"type": "Hibernate"}, "persistentContents": ["memory", "filesystem"]}
+    cluster.apply(made)
+    ready(cluster, "mover")
+    first = place(cluster, "mover")
+    own, _ = counted(cluster, "mover")
+    cluster.patch(KIND, "mover", {"spec": {"paused": True}})
+    # The phase says so before the pod is saved.
+    wait_for(cluster, "mover", is_paused, "it is paused")
+    is_there(cluster, cluster.get(CHECKPOINTS)["items"][0]["metadata"]["name"])
+    cluster.kubectl("cordon", first)
+    try:
+        cluster.patch(KIND, "mover", {"spec": {"paused": False}})
+        ready(cluster, "mover")
+        assert place(cluster, "mover") != first
+        assert counted(cluster, "mover")[0] == own
+    finally:
+        cluster.kubectl("uncordon", first)
+
+
 def test_a_clone_starts_on_a_node_that_never_had_its_source(other, real_cluster, objects, clean):
     real_cluster.apply(on("source", "node-0"))
     ready(real_cluster, "source")
     saved(real_cluster, "leaves", "source")
     stored(real_cluster, "leaves")
-    own, count = counted(real_cluster, "source")
-    for number in range(2):
-        real_cluster.apply(on(f"far-{number}", other.name, restore="leaves"))
-    for number in range(2):
-        name = f"far-{number}"
-        ready(real_cluster, name)
-        assert place(real_cluster, name) == other.name
-        # The same program continues.
-        same, later = counted(real_cluster, name)
-        assert same == own and int(later) > 0, (count, later)
-        image = real_cluster.get("pods", name)["spec"]["containers"][0]["image"]
-        assert image.startswith("shoal.invalid/busybox:1@sha256:")
-    # It was fetched once, for both.
-    assert other.run("sh", "-c", "ls -d /var/lib/shoal/checkpoints/default/*").count("\n") == 1
+    check_clones(real_cluster, other, "source", "leaves")
     # Without a wish, a clone starts where the checkpoint is.
     real_cluster.apply(sandbox("near", restore="leaves"))
     ready(real_cluster, "near")
@@ -102,41 +153,11 @@ def test_a_clone_starts_on_a_node_that_never_had_its_source(other, real_cluster,
 
 
 def test_a_paused_sandbox_resumes_when_its_node_is_away(other, real_cluster, clean):
-    made = sandbox("mover")
-    made["spec"] |= {"pauseStrategy": {"type": "Hibernate"}, "persistentContents": ["memory", "filesystem"]}
-    real_cluster.apply(made)
-    ready(real_cluster, "mover")
-    first = place(real_cluster, "mover")
-    own, _ = counted(real_cluster, "mover")
-    real_cluster.patch(KIND, "mover", {"spec": {"paused": True}})
-    # The phase says so before the pod is saved.
-    wait_for(real_cluster, "mover", is_paused, "it is paused")
-    checkpoint = real_cluster.get(CHECKPOINTS)["items"][0]["metadata"]["name"]
-    stored(real_cluster, checkpoint)
-    real_cluster.kubectl("cordon", first)
-    try:
-        real_cluster.patch(KIND, "mover", {"spec": {"paused": False}})
-        ready(real_cluster, "mover")
-        assert place(real_cluster, "mover") != first
-        assert counted(real_cluster, "mover")[0] == own
-    finally:
-        real_cluster.kubectl("uncordon", first)
+    check_resume(real_cluster, stored)
 
 
 def test_a_fetch_is_completed_when_its_agent_is_killed(other, real_cluster, clean):
-    real_cluster.apply(on("large", "node-0"))
-    ready(real_cluster, "large")
-    inside(real_cluster, "large", "dd if=/dev/urandom of=/dev/shm/big bs=1M count=80")
-    saved(real_cluster, "is-large", "large")
-    stored(real_cluster, "is-large")
-    own, _ = counted(real_cluster, "large")
-    real_cluster.apply(on("waits", other.name, restore="is-large"))
-    begun = f"find {STORE}/.fetch -type f 2>/dev/null || true"
-    wait_until(lambda: other.run("sh", "-c", begun) != "", 60, "it is fetched")
-    assert kill(other, AGENT) == 1
-    ready(real_cluster, "waits", 240)
-    assert counted(real_cluster, "waits")[0] == own
-    assert other.run("sh", "-c", f"ls -d {STORE}/default/*").count("\n") == 1
+    check_fetch(real_cluster, other, other, stored)
 
 
 def test_no_other_namespace_gets_a_copy(other, real_cluster, clean):

@@ -10,17 +10,13 @@ import pytest
 
 from ..installation import wait_until
 from .conftest import operator_of
-from .kills import AGENT, kill
-from .test_checkpoints_elsewhere import clean, counted, is_paused, on, place  # noqa: F401
-from .test_checkpoints_node import NODE_NAMESPACE, STORE, VALUES, agent_of, inside, raw_pod, ready, refusal, sandbox, saved
+from .test_checkpoints_elsewhere import FETCHES, check_clones, check_fetch, check_resume, clean, on  # noqa: F401
+from .test_checkpoints_node import NODE_NAMESPACE, STORE, VALUES, agent_of, raw_pod, ready, refusal, saved
 from .test_install import import_program, imported  # noqa: F401
 from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
-from .test_kruise_sandbox import KIND, wait_for
 
 SERVED = "shoal.dev/served"
 PORT = 10360
-#: The files of a node's fetches.
-FETCHES = f"find {STORE}/.fetch -type f 2>/dev/null || true"
 
 
 @pytest.fixture(scope="module")
@@ -52,55 +48,17 @@ def test_a_clone_starts_on_a_node_that_never_had_its_source(other, real_cluster,
     ready(real_cluster, "source")
     saved(real_cluster, "leaves", "source")
     served(real_cluster, "leaves")
-    own, count = counted(real_cluster, "source")
-    for number in range(2):
-        real_cluster.apply(on(f"far-{number}", other.name, restore="leaves"))
-    for number in range(2):
-        name = f"far-{number}"
-        ready(real_cluster, name)
-        assert place(real_cluster, name) == other.name
-        # The same program continues.
-        same, later = counted(real_cluster, name)
-        assert same == own and int(later) > 0, (count, later)
-    # It was fetched once, for both.
-    assert other.run("sh", "-c", f"ls -d {STORE}/default/*").count("\n") == 1
+    check_clones(real_cluster, other, "source", "leaves")
     real_cluster.kubectl("delete", CHECKPOINTS, "leaves", "--timeout=60s", timeout=70)
     wait_until(lambda: other.run("find", STORE, "-type", "f") == "", 90, "the copy is deleted")
 
 
 def test_a_paused_sandbox_resumes_on_another_node_when_its_own_is_full(other, real_cluster, clean):
-    made = sandbox("mover")
-    made["spec"] |= {"pauseStrategy": {"type": "Hibernate"}, "persistentContents": ["memory", "filesystem"]}
-    real_cluster.apply(made)
-    ready(real_cluster, "mover")
-    first = place(real_cluster, "mover")
-    own, _ = counted(real_cluster, "mover")
-    real_cluster.patch(KIND, "mover", {"spec": {"paused": True}})
-    wait_for(real_cluster, "mover", is_paused, "it is paused")
-    served(real_cluster, real_cluster.get(CHECKPOINTS)["items"][0]["metadata"]["name"])
-    real_cluster.kubectl("cordon", first)
-    try:
-        real_cluster.patch(KIND, "mover", {"spec": {"paused": False}})
-        ready(real_cluster, "mover")
-        assert place(real_cluster, "mover") != first
-        assert counted(real_cluster, "mover")[0] == own
-    finally:
-        real_cluster.kubectl("uncordon", first)
+    check_resume(real_cluster, served)
 
 
 def test_a_fetch_is_completed_when_the_agent_that_gives_is_killed(other, real_cluster, clean):
-    real_cluster.apply(on("large", "node-0"))
-    ready(real_cluster, "large")
-    inside(real_cluster, "large", "dd if=/dev/urandom of=/dev/shm/big bs=1M count=80")
-    saved(real_cluster, "is-large", "large")
-    served(real_cluster, "is-large")
-    own, _ = counted(real_cluster, "large")
-    real_cluster.apply(on("waits", other.name, restore="is-large"))
-    wait_until(lambda: other.run("sh", "-c", FETCHES) != "", 60, "it is fetched")
-    assert kill(real_cluster.node, AGENT) == 1
-    ready(real_cluster, "waits", 240)
-    assert counted(real_cluster, "waits")[0] == own
-    assert other.run("sh", "-c", f"ls -d {STORE}/default/*").count("\n") == 1
+    check_fetch(real_cluster, real_cluster.node, other, served)
 
 
 def test_no_other_namespace_gets_a_copy(other, real_cluster, clean):
