@@ -77,13 +77,13 @@ enum FetchError {
     Failed(#[from] Failure),
 }
 
-/// Where a checkpoint is fetched from.
-enum Elsewhere<'a> {
+/// The place a checkpoint is fetched from.
+enum Holder<'a> {
     Node(Peer),
     Objects(&'a Objects),
 }
 
-impl Elsewhere<'_> {
+impl Holder<'_> {
     async fn manifest(
         &mut self,
         namespace: &str,
@@ -156,7 +156,7 @@ impl Agent {
         match &self.objects {
             Some(objects) => {
                 tracing::debug!(%id, error = %failed, "the object store is asked");
-                self.keep(Elsewhere::Objects(objects), namespace, id).await
+                self.keep(Holder::Objects(objects), namespace, id).await
             }
             None => Err(failed),
         }
@@ -171,13 +171,13 @@ impl Agent {
         let holder = self.cluster.holder(namespace, id).await?;
         let holder = holder.ok_or(FetchError::Unknown)?;
         let peer = Peer::connect(peers, &holder).await?;
-        self.keep(Elsewhere::Node(peer), namespace, id).await
+        self.keep(Holder::Node(peer), namespace, id).await
     }
 
     /// Copies a checkpoint from there, and verifies it.
     async fn keep(
         &self,
-        mut from: Elsewhere<'_>,
+        mut from: Holder<'_>,
         namespace: &str,
         id: &CheckpointId,
     ) -> Result<(), FetchError> {
