@@ -137,6 +137,19 @@ def check_resume(cluster, is_there: Callable[[object, str], None]) -> None:
         cluster.kubectl("uncordon", first)
 
 
+def check_thief(cluster, other, identifier: str, why: str) -> None:
+    """A pod of the namespace `strangers` names a checkpoint of another one, with the marks of the operator. It is given up."""
+    thief = raw_pod("thief", identifier, "strangers")
+    thief["metadata"]["annotations"]["shoal.dev/images"] = "{}"
+    thief["spec"]["nodeSelector"] = {"kubernetes.io/hostname": other.name}
+    cluster.apply(thief)
+    refusal(cluster, "thief", f"was not fetched: {why}", "strangers")
+    assert other.run("sh", "-c", f"ls {STORE}/strangers 2>/dev/null || true") == ""
+    cluster.kubectl("delete", "namespace", "strangers", "--timeout=120s", timeout=130)
+    # The agent gives it up, too.
+    wait_until(lambda: other.run("sh", "-c", FETCHES) == "", 90, "it is not being fetched any more")
+
+
 def test_a_clone_starts_on_a_node_that_never_had_its_source(other, real_cluster, objects, clean):
     real_cluster.apply(on("source", "node-0"))
     ready(real_cluster, "source")
@@ -167,15 +180,7 @@ def test_no_other_namespace_gets_a_copy(other, real_cluster, clean):
     stored(real_cluster, "private")
     real_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strangers"}})
     thief = raw_pod("thief", identifier, "strangers")
-    # As the operator marks pods of the checkpoint's own namespace.
-    thief["metadata"]["annotations"]["shoal.dev/images"] = "{}"
-    thief["spec"]["nodeSelector"] = {"kubernetes.io/hostname": other.name}
-    real_cluster.apply(thief)
-    refusal(real_cluster, "thief", "was not fetched: the object store: ", "strangers")
-    assert other.run("sh", "-c", f"ls {STORE}/strangers 2>/dev/null || true") == ""
-    real_cluster.kubectl("delete", "namespace", "strangers", "--timeout=120s", timeout=130)
-    # The agent gives it up, too.
-    wait_until(lambda: other.run("find", f"{STORE}/.fetch", "-type", "f") == "", 90, "nobody fetches it any more")
+    check_thief(real_cluster, other, identifier, "the object store: ")
 
 
 def test_a_damaged_copy_is_refused_with_a_reason(other, real_cluster, objects, clean):

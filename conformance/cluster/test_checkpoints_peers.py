@@ -10,8 +10,8 @@ import pytest
 
 from ..installation import wait_until
 from .conftest import operator_of
-from .test_checkpoints_elsewhere import FETCHES, check_clones, check_fetch, check_resume, clean, on  # noqa: F401
-from .test_checkpoints_node import NODE_NAMESPACE, STORE, VALUES, agent_of, raw_pod, ready, refusal, saved
+from .test_checkpoints_elsewhere import check_clones, check_fetch, check_resume, check_thief, clean, on  # noqa: F401
+from .test_checkpoints_node import NODE_NAMESPACE, STORE, VALUES, agent_of, ready, saved
 from .test_install import import_program, imported  # noqa: F401
 from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
 
@@ -67,21 +67,13 @@ def test_no_other_namespace_gets_a_copy(other, real_cluster, clean):
     identifier = saved(real_cluster, "private", "owner")["checkpointId"]
     served(real_cluster, "private")
     real_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strangers"}})
-    # As the operator marks checkpoints and pods of the checkpoint's own namespace.
+    # As the operator marks checkpoints of their own namespace.
     forged = checkpoint("forged", "thief", "memory", "filesystem")
     forged["metadata"] |= {
         "namespace": "strangers", "labels": {"agents.kruise.io/checkpoint-id": identifier}, "annotations": {"shoal.dev/node": "node-0"},
     }
     real_cluster.apply(forged)
-    thief = raw_pod("thief", identifier, "strangers")
-    thief["metadata"]["annotations"]["shoal.dev/images"] = "{}"
-    thief["spec"]["nodeSelector"] = {"kubernetes.io/hostname": other.name}
-    real_cluster.apply(thief)
-    refusal(real_cluster, "thief", "was not fetched: node node-0: this node does not have the checkpoint", "strangers")
-    assert other.run("sh", "-c", f"ls {STORE}/strangers 2>/dev/null || true") == ""
-    real_cluster.kubectl("delete", "namespace", "strangers", "--timeout=120s", timeout=130)
-    # The agent gives it up, too.
-    wait_until(lambda: other.run("sh", "-c", FETCHES) == "", 90, "nobody fetches it any more")
+    check_thief(real_cluster, other, identifier, "node node-0: this node does not have the checkpoint")
 
 
 def answered(address: str, identifier: str, certificate: str | None) -> bytes:

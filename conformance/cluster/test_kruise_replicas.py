@@ -1,4 +1,4 @@
-"""Replicas of the E2B API that are killed while users create and delete sandboxes: what was answered holds."""
+"""Replicas of the E2B API that are killed while users create and delete sandboxes: answers stay true."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Client(threading.Thread):
         while not self.ending.is_set():
             try:
                 self.step()
-            except Exception as error:  # noqa: BLE001 — the test reports what is no broken line
+            except Exception as error:  # noqa: BLE001 — the test reports all but broken connections
                 self.note(error)
                 self.ending.wait(0.02)
 

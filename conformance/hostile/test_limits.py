@@ -141,7 +141,7 @@ def test_snapshots_and_pauses_count_in_the_teams_disk(tight, greedy):
     options = tight.options("greedy")
 
     def held() -> int:
-        # The kernel counts what was written at the end of a transaction, until then some of it.
+        # The kernel counts all written bytes at the end of a transaction, and only some before.
         subprocess.run(["sync", "--file-system", tight.data / "disk"], check=True)
         return team(tight, "greedy")["diskMB"]["used"]
 

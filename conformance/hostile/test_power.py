@@ -1,6 +1,6 @@
 """The machine loses its power right after the server has acknowledged a save.
 
-The data directory lies on a file system in a file. What that file holds at a moment is what a disk
+The data directory lies on a file system in a file. The contents of that file at a moment are those that a disk
 would hold if the power went at that moment: everything that was written and not synced is still in
 the kernel's memory, and not in the file. So a copy of the file, taken at once after the answer, is
 the machine after the fault, and the next server is started on it.

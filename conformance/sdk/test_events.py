@@ -104,7 +104,7 @@ def test_the_events_of_a_session_by_the_client(client, session):
         assert until(told, type="machine_started")["sandboxId"] == sandbox
         until(told, type="window_opened", window="main")
         assert "echo here" in until(told, type="command_started", window="main")["command"]
-        # The file may be told before the end of its command, or after it.
+        # The event of the file may come before the end of its command, or after it.
         wanted = [{"type": "command_ended", "outcome": "exited", "exitCode": 3}, {"type": "files", "changed": ["made.txt"]}]
         while wanted:
             data = next(told).data
@@ -154,7 +154,7 @@ def test_every_operation_of_the_client(client, session):
     assert client.get_session_memory(session, "plan")["text"] == "build"
     assert [memory["name"] for memory in client.list_session_memories(session)] == ["plan"]
     client.delete_session_memory(session, "plan")
-    # A window: what comes is read while the command runs.
+    # A window: its output is read while the command runs.
     lines = client.run_in_session(session, {"command": "echo begun; sleep 1000", "window": "server"})
     assert next(line for line in lines if line["type"] == "output")["data"] == "begun\n"
     client.cancel_in_session(session, "server")

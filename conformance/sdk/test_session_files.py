@@ -146,7 +146,7 @@ def test_r2_056_links_and_places_outside_of_the_home_are_not_synchronised(native
 
 def test_r2_017_and_r2_019_files_outlive_the_machine_and_packages_do_not(native, session):
     run(native, session, "mkdir -p deep/er; echo kept > deep/er/file.txt; echo gone > /opt/gone 2>/dev/null; echo own >> ~/.bashrc")
-    # At once, without waiting for the watch: what was written last is kept too.
+    # At once, without waiting for the watch: the last write is kept, too.
     run(native, session, "for i in $(seq 200); do echo $i > many-$i.txt; done")
     question = native("POST", f"/sessions/{session}/reset", 202, json={})
     native("POST", f"/sessions/{session}/reset", json={"token": question["token"]})

@@ -115,7 +115,7 @@ def test_r2_036_and_r2_099_it_runs_no_containers(native, session):
 
 def test_r2_027_a_reboot_ends_it_and_the_next_command_gets_another(native, own):
     output(native, own, "echo kept > kept; echo left > /tmp/left")
-    # Its files are on this side now. What a machine wrote in its last moment would be lost.
+    # Its files are on this side now. Writes of a machine's last moment would be lost.
     assert [file["path"] for file in native("GET", f"/sessions/{own}/files")] == ["kept"]
     assert "only root" in run(native, own, "/usr/local/sbin/reboot")[0]
     for line in ("sudo reboot", "sudo shutdown -h now"):

@@ -49,7 +49,7 @@ def test_the_list_shows_what_others_create_and_end(signed, sandbox):
 
 
 def test_objects_of_a_cluster_are_shown_where_there_are_any(signed, sandbox):
-    """One machine has none. What a cluster answers is answered here in its place."""
+    """One machine has none, so a cluster's answers are simulated."""
     one, _ = sandbox()
     page = signed()
     visit(page, "sandboxes", one.sandbox_id, "overview")

@@ -1,4 +1,4 @@
-//! How much the checkpoints of a node may take. What one will take is estimated before it begins: a disk that is full
+//! How much the checkpoints of a node may take. The size of each is estimated before it begins: a disk that is full
 //! half-way would disturb the pod.
 
 use std::collections::HashMap;

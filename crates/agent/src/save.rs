@@ -204,7 +204,7 @@ impl Agent {
         Ok(room.map_err(Unsaved::from)?)
     }
 
-    /// Writes the checkpoint. What it holds is given back with the result: the end of the pod needs it, too.
+    /// Writes the checkpoint. Its place and room are returned with the result: the end of the pod needs them, too.
     async fn write<'a>(
         &'a self,
         source: &Source,

@@ -107,7 +107,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        // A stop is logged once, not for every refused request. What is not served is no failure.
+        // A stop is logged once, not for every refused request. A call that is not served is no failure.
         let told =
             self.error_code == Some(SERVER_STOPPING) || self.status == StatusCode::NOT_IMPLEMENTED;
         if self.status.is_server_error() && !told {

@@ -206,7 +206,7 @@ async fn what_is_coming_counts_before_it_has_come_and_the_same_comes_once_at_a_t
     assert_eq!(full, StatusCode::INSUFFICIENT_STORAGE);
     let (again, coming, ends) = begin(1).await;
     assert!(on_disk() <= 4 << 20);
-    // One has ended: what came of it goes, and the same may come.
+    // One has ended: its result may be deleted, and the name used again.
     let (first, end) = open.remove(0);
     drop(end);
     assert_eq!(

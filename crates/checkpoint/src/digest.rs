@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// How much of a file is read at once.
 const PIECE: usize = 1 << 20;
 
-/// A file that was read to its end: what it was, and its digest. While the former stays the same, so does the latter.
+/// A file that was read to its end: its identity, and its digest. While the former stays the same, so does the latter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digested {
     /// The device.

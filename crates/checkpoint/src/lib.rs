@@ -27,7 +27,7 @@ pub const RESTORE_FROM: &str = "shoal.dev/restore-from";
 /// JSON. The operator sets it where it adds these digests to the images of the pod.
 pub const IMAGES: &str = "shoal.dev/images";
 /// The annotation of a pod that names the container in which the runtime starts the daemon, before the container's own
-/// program and as a child of it. What `exec` starts ends in a restored pod: a hook cannot start it.
+/// program and as a child of it. A hook cannot start it: processes of `exec` end in a restored pod.
 pub const DAEMON: &str = "shoal.dev/daemon";
 /// The init container that puts the daemon into a volume of that container.
 pub const DAEMON_INIT: &str = "runtime";

@@ -70,7 +70,7 @@ async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(),
         team: args.team,
         admin: args.admin,
     };
-    // First: what its key makes at once is within them.
+    // First, so that the key's first sandboxes are within them.
     if let Some(team) = &new.team {
         args.limits.set(server, team).await?;
     }

@@ -205,7 +205,7 @@ impl Sandboxes {
         self.answered(plan, taken).await
     }
 
-    /// The answer to a write. Without a clear one, the write may have been done: what it made is deleted.
+    /// The answer to a write. Without a clear one, the write may have been done: its object is deleted.
     async fn answered<T>(&self, plan: &Plan, answer: kube::Result<T>) -> Result<T, CreateError> {
         let error = match answer {
             Ok(done) => return Ok(done),

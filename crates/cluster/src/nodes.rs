@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_secs(60);
 pub(crate) struct NodeAddresses(RwLock<HashSet<IpAddr>>);
 
 impl NodeAddresses {
-    /// Lists the nodes. Without the right to, what was known stays.
+    /// Lists the nodes. Without the right to list them, the last known ones stay.
     pub(crate) async fn load(&self, client: &Client) {
         let nodes: Api<Node> = Api::all(client.clone());
         match nodes.list(&ListParams::default()).await {

@@ -1,4 +1,4 @@
-//! Teams: namespaces with an API key. What they may have is a matter of Kubernetes' own quotas.
+//! Teams: namespaces with an API key. Kubernetes' own quotas limit them.
 
 use std::sync::Arc;
 

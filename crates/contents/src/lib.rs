@@ -39,7 +39,7 @@ pub struct ObjectContents {
 }
 
 impl ObjectContents {
-    /// Contents in a directory, which is made when it is missing. What was written survives a loss of power.
+    /// Contents in a directory, which is made when it is missing. Writes survive a loss of power.
     ///
     /// # Errors
     /// When the directory cannot be made or read.

@@ -1,7 +1,7 @@
 //! When a sandbox is parked: saved with its memory and ended while it is idle, until it is needed.
 //!
 //! [`Activity`] is what is known of one sandbox: its requests and its processor time. [`ParkingRules::judge`]
-//! decides. What only the daemon inside knows is judged last, by [`Inside::is_idle`].
+//! decides. The daemon's own knowledge is judged last, by [`Inside::is_idle`].
 
 mod settings;
 

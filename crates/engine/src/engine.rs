@@ -152,7 +152,7 @@ impl Engine {
     }
 
     /// Waits until nothing is under way any more: no sandbox changes its state, and no build, fetch or
-    /// removal runs. What is cut off earlier is found by the next start.
+    /// removal runs. The next start finds a removal that was interrupted.
     pub async fn drained(&self) {
         self.shared.work.drained().await;
     }

@@ -1,7 +1,7 @@
 //! `shoal operator`: the controllers of `agents.x-k8s.io` and `agents.kruise.io`.
 //!
-//! Each controller has a folder. What to do is decided by functions without I/O, from the objects that were
-//! observed; a thin layer calls the API server. All reads come from watch caches.
+//! Each controller has a folder. Decisions are functions without I/O of the observed
+//! objects; a thin layer calls the API server. All reads come from watch caches.
 
 mod adoptions;
 mod args;

@@ -125,7 +125,7 @@ impl Saves {
         self.checkpoints.owned_by(sandbox_uid)
     }
 
-    /// Begins to save the pod of a sandbox. What former pauses have saved goes first: there must be room.
+    /// Begins to save the pod of a sandbox. Checkpoints of former pauses are deleted first, to make room.
     pub(crate) async fn begin(
         &self,
         sandbox_uid: &str,

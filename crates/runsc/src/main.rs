@@ -49,7 +49,7 @@ fn run(call: &Call, words: &[OsString]) -> Result<ExitCode, Failure> {
         ("kill", Some(state)) if call.is_fatal() => end::kill(call, words, &state),
         ("state", Some(state)) if end::awaits_its_start(&state, &call.id) => end::tell_state(words),
         ("delete", Some(state)) => {
-            // The kubelet deletes a container more than once. What stays is overwritten by the next of its id.
+            // The kubelet deletes a container more than once. A leftover is overwritten by the next container of its id.
             let _ = shoal_checkpoint::Records::at(&state).forget(&call.id);
             replace(words)
         }

@@ -84,7 +84,7 @@ fn instance_of(data: &Path) -> String {
 }
 
 /// Runs the words of a shell where there is no network and nothing in `/run`, so that only what they
-/// leave there is found: what others on this machine have is theirs.
+/// leave there is found: files of others on this machine are theirs.
 fn alone(script: &str) -> Output {
     Command::new("unshare")
         .args(["--net", "--mount", "--propagation=private", "sh", "-euc"])

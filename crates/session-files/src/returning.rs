@@ -1,6 +1,6 @@
 //! Which files of a sandbox return to its session.
 //!
-//! Source code, configuration, documentation and five kinds of media return. What can be made again does not.
+//! Source code, configuration, documentation and five kinds of media return. Generated files do not.
 //! `.gitignore` is a separate rule, because it depends on other files.
 
 use crate::path::SessionPath;

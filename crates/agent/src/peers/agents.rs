@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use parking_lot::RwLock;
 use rustls::pki_types::CertificateDer;
@@ -49,7 +49,7 @@ impl Agents {
 
     /// Watches the pods of the agents' namespace as long as the program runs. `account` is the service account of agents.
     pub(crate) async fn watch(&self, pods: Api<Pod>, account: &str) {
-        let seen = watch(pods, watcher::Config::default()).default_backoff();
+        let seen = watcher(pods, watcher::Config::default()).default_backoff();
         let mut seen = Box::pin(seen);
         let mut listed = HashMap::new();
         while let Some(event) = seen.next().await {

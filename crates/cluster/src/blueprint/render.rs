@@ -230,7 +230,7 @@ fn overwritten(mut resources: Value, said: &EntryResources) -> Value {
     resources
 }
 
-/// A request is at most the limit: what the entry says stays, and what comes from below follows.
+/// A request is at most the limit: the entry's value stays, and values from below follow.
 fn keep_order(resources: &mut Value, resource: &str, limit_stays: bool) {
     let of = |kind: &str| resources.get(kind).and_then(|of| of.get(resource)).cloned();
     let (Some(request), Some(limit)) = (of("requests"), of("limits")) else {

@@ -1,7 +1,7 @@
 //! The logs of the daemons in sandboxes, kept for a while after their end.
 //!
 //! One file a sandbox and one that is full: what a sandbox can fill is bounded, and the latest is
-//! always there. What all sandboxes of a team fill is bounded too, those that have ended included.
+//! always there. The logs of a team's sandboxes are bounded together, too, those that have ended included.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions, Permissions};

@@ -63,7 +63,7 @@ fn put(conditions: &mut Vec<Condition>, condition: Condition) {
     conditions.push(condition);
 }
 
-/// The status of a claim that cannot be served now. What is known of its sandbox stays.
+/// The status of a claim that cannot be served now. The fields about its sandbox stay.
 pub(super) fn refused(
     claim: &SandboxClaim,
     refusal: &Refusal,

@@ -54,7 +54,7 @@ pub struct NewSession {
     pub wake_on_request: bool,
 }
 
-/// Changes of a session. What is absent stays.
+/// Changes of a session. Absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -230,7 +230,7 @@ impl Table {
         self.withheld.insert(path);
     }
 
-    /// The machine's side has changed: what kept the file from it may be gone.
+    /// The machine's side has changed: the obstacle may be gone.
     pub(super) fn unblock(&mut self, path: &SessionPath) {
         self.withheld.remove(path);
         if self.refused.remove(path).is_some() {
@@ -254,7 +254,7 @@ impl Table {
         !self.refused.is_empty()
     }
 
-    /// Files to try again: those that were refused. What could not get to the machine is tried again too.
+    /// Files to try again: those that were refused. Files that could not be written to the machine are among them.
     pub(super) fn try_again(&mut self) -> Vec<(SessionPath, FileState)> {
         self.blocked.clear();
         let refused = std::mem::take(&mut self.refused);

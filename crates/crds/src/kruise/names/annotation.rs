@@ -14,7 +14,7 @@ pub const RESTORE_FROM: &str = "agents.kruise.io/restore-from";
 pub const CHECKPOINT_BEGUN: &str = "shoal.dev/begun";
 /// The pod of a checkpoint: a sandbox that a ReplicaSet keeps has one with another name.
 pub const CHECKPOINT_POD: &str = "shoal.dev/pod";
-/// When an executor began to end the pod of a complete checkpoint, in RFC 3339. What the pod had in memory is in the
+/// When an executor began to end the pod of a complete checkpoint, in RFC 3339. The pod's memory is in the
 /// checkpoint alone from then on.
 pub const CHECKPOINT_ENDING: &str = "shoal.dev/ending";
 /// The properties that a clone must share with the pod of a checkpoint, as JSON.

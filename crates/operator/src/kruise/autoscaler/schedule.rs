@@ -188,7 +188,7 @@ mod tests {
         let policies = [policy("p", "0 8 * * *", None, 1)];
         assert_eq!(fired(&policies, &[], "2026-01-05T08:00:59Z").len(), 1);
         assert!(fired(&policies, &[], "2026-01-05T08:01:01Z").is_empty());
-        // With one, what was missed while nothing ran is made up for, once.
+        // With one, runs that were missed during an outage are made up for by a single one.
         let records = [applied("p", "2026-01-01T08:00:00Z")];
         let due = fired(&policies, &records, "2026-01-05T12:00:00Z");
         assert_eq!(due, ["p 2026-01-05T08:00:00Z 1"]);

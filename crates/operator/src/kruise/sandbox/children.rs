@@ -224,7 +224,7 @@ impl SandboxController {
         if let Some(resize) = &change.resize
             && let Err(error) = self.resize(pod, resize).await
         {
-            // A conflict or an outage passes. What the API server forbids does not.
+            // A conflict or an outage passes. A refusal by the API server does not.
             if !matches!(code(&error), Some(400 | 403 | 404 | 422)) {
                 return Err(error.into());
             }

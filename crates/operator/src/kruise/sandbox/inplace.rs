@@ -232,7 +232,7 @@ pub(super) fn images(spec: &Map<String, Value>, pod: &Pod) -> BTreeMap<String, S
         .collect()
 }
 
-/// The resources that differ, by container. What the template does not say stays as it is.
+/// The resources that differ, by container. Resources that the template leaves out stay as they are.
 fn resized(spec: &Map<String, Value>, pod: &Pod) -> BTreeMap<String, Value> {
     templates(spec)
         .filter_map(|(name, template)| {

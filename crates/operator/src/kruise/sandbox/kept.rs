@@ -160,7 +160,7 @@ impl SandboxController {
                 .act(sandbox, blueprint, kept.pod(), next, foreign)
                 .await;
         }
-        // The status says it first. What follows the action is up to the next pass.
+        // The status says it first. The next pass does the rest.
         next.action = Action::Nothing;
         let refused = next.clone();
         let rest = self

@@ -29,7 +29,7 @@ impl Blueprint {
         })
     }
 
-    /// The blueprint of a sandbox with a reference. What the sandbox says itself comes first.
+    /// The blueprint of a sandbox with a reference. The sandbox's own fields come first.
     pub(super) fn referred(
         sandbox: &Sandbox,
         template: &shoal_crds::kruise::SandboxTemplate,

@@ -1,4 +1,4 @@
-//! A stop: what runs gets the time to end, and new requests are refused.
+//! A stop: running requests get the time to end, and new requests are refused.
 
 use tokio::net::TcpStream;
 

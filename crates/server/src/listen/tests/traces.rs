@@ -41,7 +41,7 @@ impl Collector {
     }
 }
 
-/// Adds the spans of one request. Who is answered finds them there.
+/// Adds the spans of one request. They are there before the answer.
 fn receive(mut stream: BlockingStream, received: &Mutex<Vec<Span>>) {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];

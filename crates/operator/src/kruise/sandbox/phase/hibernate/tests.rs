@@ -177,4 +177,13 @@ fn a_pod_that_waits_for_its_node_says_which() {
         "{}",
         told.message
     );
+    assert!(told.message.contains("room for the pod"));
+    // Another node fetches it from there.
+    let served = saved(
+        "Succeeded",
+        &json!({"shoal.dev/node": "n7", "shoal.dev/served": "true"}),
+    );
+    let waits = step(&resuming, Seen::Own(&unscheduled), Some(&served), NOW);
+    let told = conditions::find(&waits.status.conditions, "SandboxResumed").unwrap();
+    assert!(told.message.contains("n7, which must be ready: 0/1 nodes"));
 }
