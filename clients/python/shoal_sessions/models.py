@@ -9,7 +9,7 @@ from typing import Literal, NotRequired, TypedDict
 
 
 class ChangeSession(TypedDict):
-    """Changes of a session. What is absent stays."""
+    """Changes of a session. Absent fields stay as they are."""
 
     #: Your labels, in place of the former.
     metadata: NotRequired[dict[str, str] | None]

@@ -4,7 +4,7 @@
  * Generated from crates/api/openapi.json by scripts/clients.py. Do not edit.
  */
 
-/** Changes of a session. What is absent stays. */
+/** Changes of a session. Absent fields stay as they are. */
 export interface ChangeSession {
   /** Your labels, in place of the former. */
   metadata?: Record<string, string> | null
