@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::config::LogFormat;
-use crate::telemetry;
+use crate::{memory, telemetry};
 
 /// Runs a command to its end, and prints its failure.
 pub(crate) fn run(log_level: &str, command: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
@@ -28,6 +28,7 @@ fn start(log_level: &str, command: impl Future<Output = anyhow::Result<()>>) -> 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
+    runtime.spawn(memory::give_back());
     let ended = runtime.block_on(command);
     traces.end();
     ended

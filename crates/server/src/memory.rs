@@ -1,6 +1,6 @@
 //! Returns freed memory to the system.
 //!
-//! glibc keeps freed memory in an arena for each thread that ever allocated. Without this the server
+//! glibc keeps freed memory in an arena for each thread that ever allocated. Without this a process
 //! would keep the memory of a burst forever.
 
 #![expect(unsafe_code, reason = "malloc_trim has no safe wrapper")]
