@@ -147,7 +147,8 @@ def suites() -> list[Suite]:
     # A machine has one real node at a time.
     modules = (
         "cluster", "install", "checkpoints_node", "checkpoints_elsewhere", "checkpoints_peers", "checkpoints_kills",
-        "checkpoints_room", "checkpoints_sdk", "router", "sdk", "shoal_cluster", "templates_pools",
+        "checkpoints_room", "checkpoints_sdk", "router", "sdk", "sdk_processors", "shoal_cluster",
+        "templates_pools",
     )
     node = [f"conformance/cluster/test_{name}.py" for name in modules]
     others = [f"--ignore={path}" for path in (*storms, *node)]

@@ -53,7 +53,7 @@ pub(super) fn asked(
             ));
         }
         (Some(factor), None) => CpuTarget::Factor(factor),
-        (None, Some(cpu)) => CpuTarget::Absolute(cpu),
+        (None, Some(_)) => CpuTarget::Absolute { request, limit },
         (None, None) => return Ok(None),
     };
     Ok(Some(ResizeCreated { cpu, early_return }))
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_the_seed_are_read() {
+    fn the_keys_are_read() {
         assert_eq!(read(&[("other", "2")]).unwrap(), None);
         let factor = read(&[(FACTOR, "1.5"), (EARLY_RETURN, "true")]).unwrap();
         let expected = ResizeCreated {
@@ -112,9 +112,11 @@ mod tests {
         };
         assert_eq!(factor, Some(expected));
         let both = read(&[(REQUEST, "500m"), (LIMIT, "2")]).unwrap().unwrap();
-        assert_eq!(both.cpu, CpuTarget::Absolute(MilliCpu(2000)));
+        let (half, two) = (Some(MilliCpu(500)), Some(MilliCpu(2000)));
+        let absolute = |request, limit| CpuTarget::Absolute { request, limit };
+        assert_eq!(both.cpu, absolute(half, two));
         let one = read(&[(REQUEST, "500m")]).unwrap().unwrap();
-        assert_eq!(one.cpu, CpuTarget::Absolute(MilliCpu(500)));
+        assert_eq!(one.cpu, absolute(half, None));
     }
 
     #[test]

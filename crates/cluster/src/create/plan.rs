@@ -10,9 +10,9 @@ use kube::api::ListParams;
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::ports::NoEntropy;
-use shoal_core::ports::create::{CreateError, ResizeCreated, SandboxRequest};
+use shoal_core::ports::create::{CpuTarget, CreateError, ResizeCreated, SandboxRequest};
 use shoal_core::ports::templates::TemplateError;
-use shoal_core::resources::MilliCpu;
+use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::sandbox::OnTimeout;
 use shoal_core::store::StoreError;
 use shoal_crds::kruise::names::{annotation, label};
@@ -80,7 +80,7 @@ impl Plan {
             entry.change(sandbox);
         }
         if let (Some(resize), Some(template)) = (&self.resize, &mut sandbox.spec.template) {
-            let cpu = pod::cpu(template).map(|cpu| cpu.map(|cpu| target(resize, cpu)));
+            let cpu = target(resize, pod::cpu(template));
             pod::set_cpu(template, cpu);
         }
     }
@@ -258,14 +258,63 @@ impl Sandboxes {
     }
 }
 
-fn target(resize: &ResizeCreated, before: MilliCpu) -> MilliCpu {
-    let before = shoal_core::resources::Resources {
-        cpu: before,
-        ..shoal_core::resources::Resources::default()
+/// The request and the limit after a resize. A request is never above the limit.
+fn target(resize: &ResizeCreated, before: [Option<MilliCpu>; 2]) -> [Option<MilliCpu>; 2] {
+    let scaled = |cpu| {
+        let before = Resources {
+            cpu,
+            ..Resources::default()
+        };
+        resize.limits(&before).cpu
     };
-    resize.limits(&before).cpu
+    match resize.cpu {
+        CpuTarget::Factor(_) => before.map(|cpu| cpu.map(scaled)),
+        CpuTarget::Absolute { request, limit } => {
+            let [old_request, old_limit] = before;
+            let limit = limit.or(old_limit);
+            let request = request.or(old_request);
+            [
+                request.map(|cpu| limit.map_or(cpu, |limit| cpu.min(limit))),
+                limit,
+            ]
+        }
+    }
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absolute_amounts_change_what_they_name_only() {
+        let amounts = |request: u32, limit: u32| {
+            [request, limit].map(|milli| (milli > 0).then_some(MilliCpu(milli)))
+        };
+        let before = amounts(100, 500);
+        for (asked, expected) in [
+            (amounts(0, 750), amounts(100, 750)),
+            (amounts(200, 0), amounts(200, 500)),
+            (amounts(200, 1500), amounts(200, 1500)),
+            // A pod's request is at most its limit.
+            (amounts(0, 50), amounts(50, 50)),
+            (amounts(900, 0), amounts(500, 500)),
+        ] {
+            let [request, limit] = asked;
+            let resize = ResizeCreated {
+                cpu: CpuTarget::Absolute { request, limit },
+                early_return: false,
+            };
+            assert_eq!(target(&resize, before), expected, "{asked:?}");
+        }
+        let doubled = ResizeCreated {
+            cpu: CpuTarget::Factor(2.0),
+            early_return: false,
+        };
+        assert_eq!(target(&doubled, before), amounts(200, 1000));
+        assert_eq!(target(&doubled, amounts(100, 0)), amounts(200, 0));
+    }
 }

@@ -136,8 +136,13 @@ pub struct ResizeCreated {
 pub enum CpuTarget {
     /// A multiple of the template's.
     Factor(f64),
-    /// An absolute amount.
-    Absolute(MilliCpu),
+    /// Absolute amounts. What is missing stays as it is.
+    Absolute {
+        /// The processor time that is reserved, where that differs from the limit.
+        request: Option<MilliCpu>,
+        /// The limit.
+        limit: Option<MilliCpu>,
+    },
 }
 
 impl ResizeCreated {
@@ -150,7 +155,7 @@ impl ResizeCreated {
     )]
     pub fn limits(&self, before: &Resources) -> Resources {
         let cpu = match self.cpu {
-            CpuTarget::Absolute(cpu) => cpu,
+            CpuTarget::Absolute { request, limit } => limit.or(request).unwrap_or(before.cpu),
             CpuTarget::Factor(factor) => {
                 MilliCpu((f64::from(before.cpu.0) * factor).round() as u32)
             }

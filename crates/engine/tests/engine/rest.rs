@@ -477,7 +477,11 @@ async fn a_sandbox_is_made_with_other_limits_or_not_handed_out() {
         .unwrap();
     assert_eq!(made.record.spec.resources.cpu, MilliCpu(3000));
     assert!(!made.record.resizing);
-    let early = asked(CpuTarget::Absolute(MilliCpu(500)), true);
+    let half = CpuTarget::Absolute {
+        request: None,
+        limit: Some(MilliCpu(500)),
+    };
+    let early = asked(half, true);
     let early = fixture
         .engine
         .create(&fixture.me, early, None)
