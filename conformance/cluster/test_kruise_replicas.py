@@ -1,12 +1,18 @@
-"""Replicas of the E2B API that are killed while users create and delete sandboxes: answers stay true."""
+"""Replicas, operators and API servers die while users create and delete sandboxes: answers stay true.
+
+`SHOAL_CHAOS_KILLS` says how often the operator is killed, and `SHOAL_CHAOS_SEED` repeats the moments of another run.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import http.client
 import json
+import os
 import random
 import threading
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
@@ -14,10 +20,18 @@ from dataclasses import dataclass, field
 import pytest
 
 from ..installation import wait_until
+from .conftest import replicas_of
 from .serving import Replica, first_key
 from .test_kruise_claims import PLAIN, call, plain_set, resources
 from .test_sdk import available
 
+#: The members of the pool.
+POOL = 6
+#: How often the operator is killed.
+KILLS = int(os.environ.get("SHOAL_CHAOS_KILLS", "6"))
+SEED = int(os.environ.get("SHOAL_CHAOS_SEED", str(time.time_ns())))
+#: How long the API server is away, and how soon errors come meanwhile, in seconds.
+AWAY, SOON = 30, 15
 #: How many sandboxes the users get between two kills.
 BETWEEN = 8
 #: The lifetime of sandboxes whose create got no answer.
@@ -82,14 +96,16 @@ def stream(replica: Replica, key: str) -> http.client.HTTPResponse:
     return connection.getresponse()
 
 
-@pytest.mark.timeout(600)
-def test_what_was_answered_holds_while_replicas_die(operator, cluster):
-    replicas = [Replica(cluster, f"chaos-{number}") for number in range(3)]
-    for replica in replicas:
-        replica.start()
-    key = first_key(cluster)
-    cluster.apply(plain_set("chaos", 6))
-    wait_until(lambda: available(cluster, "chaos") >= 6, 90, "a full pool")
+@pytest.fixture(scope="module")
+def replicas(operator, cluster):
+    yield from replicas_of(cluster, "chaos", 3)
+
+
+@contextlib.contextmanager
+def users_at_work(cluster, replicas: list[Replica], key: str):
+    """Users who create and delete sandboxes. At the end, what they were told must be true."""
+    cluster.apply(plain_set("chaos", POOL))
+    wait_until(lambda: available(cluster, "chaos") >= POOL, 90, "a full pool")
     wait_until(lambda: call(replicas[0], key, "GET", "/v2/sandboxes")[0] == 200, 60, "the key")
     users = [User(replicas, key, random.Random(number)) for number in range(6)]
     stop = threading.Event()
@@ -97,9 +113,30 @@ def test_what_was_answered_holds_while_replicas_die(operator, cluster):
     for thread in threads:
         thread.start()
     try:
+        yield users
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not [fault for user in users for fault in user.faults]
+    check(cluster, replicas, key, users)
+    for user in users:
+        for sandbox in user.held:
+            assert call(replicas[0], key, "DELETE", f"/sandboxes/{sandbox}")[0] == 204
+
+
+def wait_for_answers(users: list[User], count: int) -> None:
+    """Waits until users got so many answers more."""
+    seen = answered(users)
+    wait_until(lambda: answered(users) >= seen + count, 120, f"{count} more answers")
+
+
+@pytest.mark.timeout(600)
+def test_what_was_answered_holds_while_replicas_die(replicas, cluster):
+    key = first_key(cluster)
+    with users_at_work(cluster, replicas, key) as users:
         for number in range(9):
-            seen = answered(users)
-            wait_until(lambda seen=seen: answered(users) >= seen + BETWEEN, 120, "creates between two kills")
+            wait_for_answers(users, BETWEEN)
             if number == 4:
                 cluster.restart_api_server()
                 continue
@@ -109,14 +146,54 @@ def test_what_was_answered_holds_while_replicas_die(operator, cluster):
             # Answers of other replicas continue.
             assert begun.status == 200 and isinstance(json.loads(begun.read()), list)
             victim.start()
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert not [fault for user in users for fault in user.faults]
-    check(cluster, replicas, key, users)
-    for replica in replicas:
-        replica.kill()
+
+
+@pytest.mark.timeout(600)
+def test_what_was_answered_holds_while_the_api_server_is_away(replicas, cluster):
+    """Meanwhile what is known is answered, and what must be written fails soon and clearly."""
+    key = first_key(cluster)
+    with users_at_work(cluster, replicas, key) as users:
+        wait_for_answers(users, BETWEEN)
+        known = next(user.held[0] for user in users if user.held)
+        cluster.stop_api_server()
+        try:
+            end = time.monotonic() + AWAY
+            while time.monotonic() < end:
+                for replica in replicas:
+                    assert call(replica, key, "GET", f"/sandboxes/{known}")[0] in (200, 404), "a user may have deleted it"
+                    begun = time.monotonic()
+                    status, answer = call(replica, key, "POST", "/sandboxes", {"templateID": "chaos", "metadata": PLAIN})
+                    assert status >= 500 and answer["message"], (status, answer)
+                    assert time.monotonic() - begun < SOON, "an error comes soon"
+                time.sleep(1)
+        finally:
+            cluster.restart_api_server()
+        wait_for_answers(users, BETWEEN)
+
+
+@pytest.mark.timeout(300 + 10 * KILLS)
+def test_what_was_answered_holds_while_the_operator_dies(operator, replicas, cluster):
+    chance = random.Random(SEED)
+    with users_at_work(cluster, replicas, first_key(cluster)) as users:
+        for number in range(KILLS):
+            time.sleep(chance.uniform(0, 1.5))
+            operator.kill()
+            operator.start()
+            print(f"seed {SEED}, kill {number}: {answered(users)} answers", flush=True)
+        wait_for_answers(users, BETWEEN)
+    wait_until(lambda: not left_over(cluster), 120, "nothing is left over")
+
+
+def left_over(cluster) -> list[str]:
+    """Pods and sandboxes that belong to nobody: neither claimed, nor among the members of the pool."""
+    listed = cluster.get("sandboxes.agents.kruise.io")["items"]
+    owners = {one["metadata"]["uid"] for one in listed}
+    found = [
+        one["metadata"]["name"] for one in cluster.get("pods")["items"]
+        if not any(owner["uid"] in owners for owner in one["metadata"].get("ownerReferences", []))
+    ]
+    waiting = [one for one in listed if one["metadata"]["labels"].get("agents.kruise.io/sandbox-claimed") == "false"]
+    return found + [one["metadata"]["name"] for one in waiting[POOL:]]
 
 
 def check(cluster, replicas: list[Replica], key: str, users: list[User]) -> None:
@@ -144,4 +221,4 @@ def check(cluster, replicas: list[Replica], key: str, users: list[User]) -> None
         if sandbox not in set(held) | gone:
             end = datetime.datetime.fromisoformat(resource["spec"]["shutdownTime"].replace("Z", "+00:00"))
             assert end <= latest, f"{sandbox} would stay forever"
-    wait_until(lambda: available(cluster, "chaos") >= 6, 90, "the pool is full again")
+    wait_until(lambda: available(cluster, "chaos") >= POOL, 90, "the pool is full again")
