@@ -142,10 +142,10 @@ def test_kills_at_random_moments_lose_nothing_and_leave_nothing(source, node, re
         gone(real_cluster, CHECKPOINTS, name)
         left = node.run("sh", "-c", f"find {STORE} -type f 2>/dev/null || true")
         assert left == "", f"files are left\n{left}\n{did}"
-    try:
-        wait_until(lambda: nothing_left(node), 120, "sandboxes and shims of clones end")
-    except AssertionError as mistake:
-        raise AssertionError("\n".join(map(str, (mistake, *did, seen_on_the_node(node, "clone"))))) from None
+        try:
+            wait_until(lambda: nothing_left(node), 120, "the clone's sandbox and shim end")
+        except AssertionError as mistake:
+            raise AssertionError("\n".join(map(str, (mistake, *did, seen_on_the_node(node, clone))))) from None
 
 
 def nothing_left(node) -> bool:

@@ -22,7 +22,7 @@ from .test_checkpoints_node import COUNT, agent_of, everything_in_the_store, tol
 from .test_install import imported  # noqa: F401
 from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
 from .test_kruise_sandbox import KIND
-from .test_sdk import available, sandbox_set
+from .test_sdk import available, resource_of, sandbox_set
 
 VALUES = ("--set", "node.enabled=true,node.storeSize=700Mi,node.namespaceShare=50,definitions.install=false")
 KEPT = ["memory", "filesystem"]
@@ -79,11 +79,6 @@ def goes_on(sandbox: Sandbox, before: list[str]) -> None:
     wait_until(lambda: int(counted(sandbox)[1]) > int(here[1]), 60, "it counts on")
 
 
-def resource(sandbox: Sandbox) -> str:
-    """The name of the custom resource."""
-    return sandbox.get_info().metadata["e2b.agents.kruise.io/sandbox-resource"].split("/")[1]
-
-
 def saves(cluster) -> list[dict]:
     """The checkpoints that have not failed. Failed ones stay, with the reason."""
     return [one for one in cluster.get(CHECKPOINTS)["items"] if one.get("status", {}).get("phase") != "Failed"]
@@ -117,9 +112,9 @@ def test_a_snapshot_keeps_memory_and_clones_go_on_as_themselves(source, api, nod
     assert behind(source, api)["saved_from"] == [made["metadata"]["name"]]
     # Each has an id, a host name, variables and a token of its own.
     said = clone.commands.run("echo $E2B_SANDBOX_ID $COLOUR $SIZE; hostname").stdout.split()
-    assert said == [clone.sandbox_id, "blue", "small", resource(clone)]
+    assert said == [clone.sandbox_id, "blue", "small", resource_of(clone)]
     assert source.commands.run("echo $E2B_SANDBOX_ID").stdout.strip() == source.sandbox_id
-    tokens = [settings(real_cluster, resource(one))["accessToken"] for one in (source, clone)]
+    tokens = [settings(real_cluster, resource_of(one))["accessToken"] for one in (source, clone)]
     assert tokens[0] != tokens[1]
     with pytest.raises(SandboxException):
         files_with(clone, tokens[0], api)
@@ -244,7 +239,7 @@ def test_snapshots_have_names_and_tags_at_every_replica(source, api, node, real_
 def test_a_pool_of_clones_is_claimed_with_the_daemon_of_its_source(source, api, node, real_cluster, by_kubectl):
     before = counted(source)
     if by_kubectl:
-        real_cluster.apply(checkpoint("of-source", resource(source), *KEPT))
+        real_cluster.apply(checkpoint("of-source", resource_of(source), *KEPT))
         wait_until(
             lambda: real_cluster.get(CHECKPOINTS, "of-source").get("status", {}).get("phase") == "Succeeded", 120, "it is saved",
         )
@@ -258,7 +253,7 @@ def test_a_pool_of_clones_is_claimed_with_the_daemon_of_its_source(source, api, 
     clone = Sandbox.create("clones", timeout=600, envs={"COLOUR": "red"}, metadata={"create-on-no-stock": "false"}, **api)
     goes_on(clone, before)
     assert clone.commands.run("echo $COLOUR").stdout == "red\n"
-    own, former = settings(real_cluster, resource(clone))["accessToken"], settings(real_cluster, resource(source))["accessToken"]
+    own, former = settings(real_cluster, resource_of(clone))["accessToken"], settings(real_cluster, resource_of(source))["accessToken"]
     assert own != former and files_with(clone, own, api) == "hello"
     with pytest.raises(SandboxException):
         files_with(clone, former, api)
@@ -273,7 +268,7 @@ def test_a_pool_of_clones_is_claimed_with_the_daemon_of_its_source(source, api, 
 
 def test_a_pause_keeps_memory_and_a_connect_goes_on(source, api, node, real_cluster):
     before = counted(source)
-    name = resource(source)
+    name = resource_of(source)
     for _ in range(2):
         source.pause()
         paused = real_cluster.get(KIND, name)
@@ -299,7 +294,7 @@ def test_a_timeout_pauses_with_memory_and_traffic_resumes(template, api, node, r
     sandbox = Sandbox.create(template, timeout=900, lifecycle=lifecycle, **api)
     sandbox.commands.run(COUNT, background=True, timeout=0)
     wait_until(lambda: counted(sandbox), 60, "it counts")
-    before, name = counted(sandbox), resource(sandbox)
+    before, name = counted(sandbox), resource_of(sandbox)
     sandbox.set_timeout(1)
 
     def is_paused():
@@ -326,7 +321,7 @@ def test_a_pause_that_fails_leaves_the_sandbox_running(api, node, real_cluster):
     sandbox = Sandbox.create("large", timeout=900, **api)
     sandbox.commands.run(COUNT, background=True, timeout=0)
     sandbox.commands.run("dd if=/dev/urandom of=/dev/shm/big bs=1M count=380 2>/dev/null", timeout=120)
-    before, name = counted(sandbox), resource(sandbox)
+    before, name = counted(sandbox), resource_of(sandbox)
     end = sandbox.get_info().end_at
     with pytest.raises(SandboxException, match="may take"):
         sandbox.pause()

@@ -17,6 +17,7 @@ from ..js.packages import environment, install
 from ..js.test_cli import Cli
 from .conftest import operator_of, sdk_of
 from .images import RUNTIME, SHELL
+from .kills import KUBELET, kill
 from .operator import condition
 
 KINDS = {"runc": {}, "gvisor": {"runtimeClassName": "gvisor"}}
@@ -68,8 +69,7 @@ def test_the_sdk_runs_commands_in_a_pod_of_the_pool(pool, api, real_cluster):
     assert sandbox.files.read("/tmp/a.txt") == "text"
     info = sandbox.get_info()
     assert info.template_id == pool and info.metadata["purpose"] == "test"
-    resource = info.metadata["e2b.agents.kruise.io/sandbox-resource"]
-    claimed = real_cluster.get("sandboxes.agents.kruise.io", resource.split("/")[1])
+    claimed = real_cluster.get("sandboxes.agents.kruise.io", resource_of(sandbox))
     assert claimed["metadata"]["uid"] == waiting, "it was claimed, not created"
     assert claimed["metadata"]["labels"]["agents.kruise.io/sandbox-claimed"] == "true"
     assert "ownerReferences" not in claimed["metadata"]
@@ -121,7 +121,7 @@ def test_lists_timeouts_and_kubectl_agree(pool, api, real_cluster):
     begun = time.time()
     sandbox.set_timeout(600)
     assert begun + 599 <= sandbox.get_info().end_at.timestamp() <= time.time() + 601
-    name = sandbox.get_info().metadata["e2b.agents.kruise.io/sandbox-resource"].split("/")[1]
+    name = resource_of(sandbox)
     assert real_cluster.get("sandboxes.agents.kruise.io", name)["metadata"]["labels"]["tier"] == "gold"
     real_cluster.kubectl("delete", "sandboxes.agents.kruise.io", name)
     wait_until(lambda: not Sandbox.list(query=by, **api).next_items(), 60, "the SDK sees that kubectl deleted it")
@@ -138,6 +138,27 @@ def test_a_pause_ends_the_pod_and_a_connect_starts_another(pool, api, real_clust
     assert again.commands.run("echo $COLOUR").stdout == "red\n"
     assert not again.files.exists("/tmp/kept.txt"), "only volumes survive a stop"
     again.kill()
+
+
+def test_a_restart_of_the_kubelet_disturbs_nobody(pool, api, real_cluster):
+    sandbox = Sandbox.create(pool, timeout=300, **api)
+    counts = sandbox.commands.run("for i in $(seq 50); do echo $i; sleep 0.1; done", background=True)
+    assert kill(real_cluster.node, KUBELET) == 1
+    sandbox.files.write("/tmp/meanwhile.txt", "text")
+    assert sandbox.files.read("/tmp/meanwhile.txt") == "text"
+    # A member that the kubelet could not look at meanwhile may have been taken for one that is not ready.
+    another = Sandbox.create(pool, timeout=300, **api)
+    assert another.commands.run("echo here").stdout == "here\n"
+    assert counts.wait().stdout.split() == [str(number) for number in range(1, 51)]
+    [status] = real_cluster.get("pods", resource_of(sandbox))["status"]["containerStatuses"]
+    assert status["restartCount"] == 0 and sandbox.is_running()
+    sandbox.kill()
+    another.kill()
+
+
+def resource_of(sandbox: Sandbox) -> str:
+    """The name of a sandbox's object, and of its pod."""
+    return sandbox.get_info().metadata["e2b.agents.kruise.io/sandbox-resource"].split("/")[1]
 
 
 @pytest.fixture
@@ -217,7 +238,7 @@ def test_a_sandbox_works_again_after_its_program_has_ended(api, real_cluster):
     real_cluster.apply(manifest)
     wait_until(lambda: available(real_cluster, "restarts") >= 1, 120, "a member")
     sandbox = Sandbox.create("restarts", envs={"COLOUR": "green"}, timeout=300, **api)
-    name = sandbox.get_info().metadata["e2b.agents.kruise.io/sandbox-resource"].split("/")[1]
+    name = resource_of(sandbox)
 
     def container() -> str:
         """The one whose daemon has its settings."""
@@ -257,7 +278,7 @@ def test_an_upgrade_runs_commands_in_the_pods(api, real_cluster):
         real_cluster.kubectl("delete", "sandboxupdateops.agents.kruise.io", name)
         return status
 
-    resource = sandbox.get_info().metadata["e2b.agents.kruise.io/sandbox-resource"].split("/")[1]
+    resource = resource_of(sandbox)
     sandbox.commands.run("touch /tmp/former-pod")
     assert update("refused", ["sh", "-c", "echo not yet >&2; exit 3"])["phase"] == "Failed"
     found = real_cluster.get("sandboxes.agents.kruise.io", resource)

@@ -7,7 +7,7 @@ from e2b import Sandbox
 from e2b.exceptions import SandboxException
 
 from ..installation import wait_until
-from .test_sdk import api, available, members, operator, pool  # noqa: F401
+from .test_sdk import api, available, members, operator, pool, resource_of  # noqa: F401
 
 E2B = "e2b.agents.kruise.io/"
 #: The processors of the pool's pods, in microseconds of every 100,000: half a core at most.
@@ -56,8 +56,7 @@ def test_the_same_container_has_other_processors(pool, waiting, api, real_cluste
     options, wanted, wanted_quota = CHANGES[change]
     before = container(real_cluster, waiting)
     sandbox = Sandbox.create(pool, metadata={E2B + key: value for key, value in options.items()}, timeout=300, **api)
-    resource = sandbox.get_info().metadata[f"{E2B}sandbox-resource"]
-    assert resource.endswith(f"/{waiting}"), "it was claimed, not created"
+    assert resource_of(sandbox) == waiting, "it was claimed, not created"
     # The create waits until the kubelet reports them.
     assert processors(real_cluster, waiting) == wanted
     after = container(real_cluster, waiting)

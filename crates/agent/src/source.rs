@@ -1,4 +1,4 @@
-//! The pod that is saved: what of it must be known, and whether it can be saved at all.
+//! The pod that is saved: the properties that a save needs, and whether it can be saved at all.
 
 use std::collections::BTreeSet;
 

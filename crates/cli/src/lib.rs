@@ -10,7 +10,7 @@
 //!   arguments ─▶ cluster ─▶ API server                    (sandboxes of Kubernetes)
 //! ```
 //!
-//! A failure is a [`failure::Failure`]: what failed, what to do, and the exit code.
+//! A failure is a [`failure::Failure`]: the cause, the remedy, and the exit code.
 
 #![forbid(unsafe_code)]
 

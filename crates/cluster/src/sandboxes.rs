@@ -18,6 +18,7 @@ use shoal_core::ports::list::{ListFilter, Page};
 use shoal_core::ports::sandboxes::{Connected, Resize, SandboxError, Sandboxes as SandboxesPort};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::Contents;
+use shoal_core::state::State;
 use shoal_core::store::StoreError;
 use shoal_crds::kruise::names::label;
 use shoal_crds::kruise::{Checkpoint, Sandbox};
@@ -124,8 +125,8 @@ impl Sandboxes {
     }
 }
 
-/// The port. Creates, pauses and resumes continue when their callers stop waiting: what follows a write is part
-/// of it.
+/// The port. Creates, pauses and resumes continue when their callers stop waiting: the steps after a write
+/// belong to it.
 pub(crate) struct Port(pub(crate) Arc<Sandboxes>);
 
 impl Port {
@@ -219,6 +220,32 @@ impl SandboxesPort for Port {
                 deleted.map_err(|error| failure::store(&error))?;
             }
             Ok(())
+        })
+    }
+
+    fn clear_failed<'a>(
+        &'a self,
+        principal: &'a Principal,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<bool, SandboxError>> {
+        Box::pin(async move {
+            let found = match SandboxId::from_wire(text) {
+                Ok(id) => self.0.look_up(principal, &id).await?,
+                Err(_) => None,
+            };
+            let named = (principal.slug.to_string(), text.to_owned());
+            let found = found.or_else(|| self.0.watched.get(&named));
+            let failed = found.filter(|sandbox| {
+                let record = record::of(sandbox, Time::now());
+                let own = SandboxPermit::grant(principal, &record).is_some();
+                own && record::is_claimed(sandbox) && matches!(record.state, State::Failed(_))
+            });
+            let Some(failed) = failed else {
+                return Ok(false);
+            };
+            let deleted = self.0.delete(&failed).await;
+            deleted.map_err(|error| failure::store(&error))?;
+            Ok(true)
         })
     }
 

@@ -1,4 +1,4 @@
-//! The use cases as ports: what the API crates call, and what a backend implements.
+//! The use cases as ports. The API crates call them, and a backend implements them.
 //!
 //! On one machine the backend is the engine. A backend that keeps its records elsewhere implements the
 //! same traits, and the APIs serve from either without knowing which. The errors here say what failed

@@ -14,7 +14,7 @@ use super::fault::Fault;
 /// Configurations contain the whole history, which makes them slightly longer.
 pub(crate) const DOCUMENT_MAX: u64 = 8 << 20;
 
-/// The maximum number of layers: what other tools allow, and few enough for one overlay mount.
+/// The maximum number of layers. Other tools allow as many, and one overlay mount can have them.
 const LAYERS_MAX: usize = 127;
 
 /// The supported media types of manifests.

@@ -1,4 +1,4 @@
-//! The creation of a container: what it is made of is written down, and its checkpoint verified before anything of it
+//! The creation of a container: its parts are recorded, and its checkpoint verified before anything of it
 //! exists.
 
 use std::ffi::OsString;

@@ -7,6 +7,7 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use serde::Deserialize;
 use shoal_core::auth::Principal;
+use shoal_core::ports::sandboxes::SandboxError;
 
 use super::sandbox_id;
 use super::view::{Sandbox, SandboxDetail};
@@ -39,11 +40,13 @@ pub(super) async fn kill(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let (permit, _) = backend
-        .sandboxes
-        .authorize(&principal, &sandbox_id(&id)?)
-        .await?;
-    backend.sandboxes.kill(&permit).await?;
+    let id = sandbox_id(&id)?;
+    let sandboxes = &backend.sandboxes;
+    match sandboxes.authorize(&principal, &id).await {
+        Err(SandboxError::NotFound(_))
+            if sandboxes.clear_failed(&principal, id.as_str()).await? => {}
+        found => sandboxes.kill(&found?.0).await?,
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::ports::list::{ListFilter, PageToken};
+use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_protocol::native::{LONGEST, ResumeSandbox, Sandbox};
 
@@ -88,8 +89,11 @@ pub(super) async fn remove(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Answer<()>, ApiError> {
-    let (permit, _) = backend.sandboxes.find(&principal, &id).await?;
-    backend.sandboxes.kill(&permit).await?;
+    let sandboxes = &backend.sandboxes;
+    match sandboxes.find(&principal, &id).await {
+        Err(SandboxError::NoSuchName(_)) if sandboxes.clear_failed(&principal, &id).await? => {}
+        found => sandboxes.kill(&found?.0).await?,
+    }
     Ok(Answer::ok(()))
 }
 

@@ -1,4 +1,4 @@
-//! Creates of the catalogue's entries: what the claim changes in a member of the pool, and in a new sandbox.
+//! Creates of the catalogue's entries: the changes of a claim in a member of the pool, and in a new sandbox.
 
 use serde_json::{Value, json};
 use shoal_core::auth::Principal;

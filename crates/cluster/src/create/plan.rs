@@ -1,4 +1,4 @@
-//! A request, checked: what is claimed or made, and when it ends.
+//! A request, checked: the sandbox to claim or to make, and when it ends.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,7 +29,7 @@ pub struct RefusedEdit {
     pub message: String,
 }
 
-/// The blueprint: what the entries of the catalogue are filled into where sandboxes are pods.
+/// The blueprint. Where sandboxes are pods, the entries of the catalogue are filled into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlueprintInForce {
     /// A ReplicaSet in YAML.

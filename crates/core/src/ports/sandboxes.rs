@@ -293,6 +293,19 @@ pub trait Sandboxes: Send + Sync {
     /// See [`SandboxError`].
     fn kill<'a>(&'a self, permit: &'a SandboxPermit) -> BoxFuture<'a, Result<(), SandboxError>>;
 
+    /// Removes what is left of a failed sandbox with this id or name, which its users no longer see: in a cluster,
+    /// its object stays. Returns whether there was one.
+    ///
+    /// # Errors
+    /// [`SandboxError::Store`] when it could not be removed.
+    fn clear_failed<'a>(
+        &'a self,
+        _principal: &'a Principal,
+        _text: &'a str,
+    ) -> BoxFuture<'a, Result<bool, SandboxError>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
     /// Gives a sandbox at least `timeout` from now, and resumes a paused one; without `memory` it boots
     /// from its files. Never shortens its life.
     ///

@@ -1,4 +1,4 @@
-//! The claim of a sandbox, as data: what one write changes. The E2B API and SandboxClaims share it.
+//! The claim of a sandbox, as data: the changes of one write. The E2B API and SandboxClaims share it.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The logs of the daemons in sandboxes, kept for a while after their end.
 //!
-//! One file a sandbox and one that is full: what a sandbox can fill is bounded, and the latest is
+//! One file a sandbox and one that is full: the space of a sandbox is bounded, and the latest is
 //! always there. The logs of a team's sandboxes are bounded together, too, those that have ended included.
 
 use std::collections::{BTreeMap, HashMap};

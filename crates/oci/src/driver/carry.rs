@@ -21,7 +21,7 @@ use self::fits::fits;
 use super::{Shared, failed};
 use crate::export::{Archive, ENVD, Entry, Head, Stop, Terms, receive, write_head, write_upper};
 
-/// The longest file of a sandbox, its holes included: what ext4 takes. Holes use no space.
+/// The longest file of a sandbox, its holes included. It is the limit of ext4. Holes use no space.
 const FILE_MAX: u64 = 16 << 40;
 /// The part of the disk that an import leaves free for running sandboxes, and its maximum.
 const RESERVE_PART: u64 = 20;

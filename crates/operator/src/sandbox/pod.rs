@@ -1,4 +1,4 @@
-//! The pod of a sandbox: what to do with it, and its contents.
+//! The pod of a sandbox: its contents, and the action that it needs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The previews of sessions: what the data path asks.
+//! The previews of sessions: the questions of the data path.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The difference between the containers of a pod and the template that it was made from: what changed in place, and
-//! what was injected.
+//! The difference between the containers of a pod and the template that it was made from: changes in place, and
+//! injected containers.
 
 use serde_json::{Map, Value, json};
 use shoal_checkpoint::template_image;

@@ -161,7 +161,7 @@ fn is_newest(sandbox: &Sandbox) -> bool {
 /// Compares the sandboxes with the update.
 ///
 /// # Errors
-/// When the patch makes no pod template: what is wrong with it.
+/// The mistake in the patch, when it makes no pod template.
 pub(super) fn plan(ops: &SandboxUpdateOps, candidates: &[Candidate]) -> Result<Plan, String> {
     let mut plan = Plan {
         all: candidates.len(),
