@@ -18,7 +18,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -41,5 +41,8 @@ pub(crate) struct Peers {
 /// # Errors
 /// When it cannot be bound.
 pub(crate) async fn bind(port: u16) -> std::io::Result<TcpListener> {
-    TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await
+    // A kernel without IPv6 refuses the first.
+    let addresses: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
+    let addresses = addresses.map(|address| SocketAddr::new(address, port));
+    TcpListener::bind(&addresses[..]).await
 }

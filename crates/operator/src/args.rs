@@ -4,7 +4,7 @@
 mod kruise;
 mod unused;
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
@@ -18,6 +18,16 @@ pub use self::unused::UnusedArgs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen(pub Option<SocketAddr>);
 
+/// The address for all addresses of the machine: those of both families where the kernel has IPv6.
+pub(crate) fn any_address() -> IpAddr {
+    let both = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    if both {
+        Ipv6Addr::UNSPECIFIED.into()
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    }
+}
+
 impl std::str::FromStr for Listen {
     type Err = String;
 
@@ -28,7 +38,7 @@ impl std::str::FromStr for Listen {
         let invalid = || format!("{text:?} is not HOST:PORT, :PORT or 0");
         if let Some(port) = text.strip_prefix(':') {
             let port = port.parse().map_err(|_| invalid())?;
-            return Ok(Self(Some((Ipv6Addr::UNSPECIFIED, port).into())));
+            return Ok(Self(Some((any_address(), port).into())));
         }
         text.parse()
             .map(|address| Self(Some(address)))

@@ -4,7 +4,6 @@ mod certificates;
 mod review;
 
 use std::convert::Infallible;
-use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) use self::certificates::Certificates;
+use crate::args::any_address;
 
 /// The largest list of objects that is converted at once. The API server's caches ask for whole kinds.
 const LARGEST_BODY: usize = 256 << 20;
@@ -37,7 +37,7 @@ pub(crate) type Served = Arc<RwLock<Arc<ServerConfig>>>;
 /// # Errors
 /// When the port cannot be bound.
 pub(crate) async fn bind(port: u16) -> std::io::Result<TcpListener> {
-    TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await
+    TcpListener::bind((any_address(), port)).await
 }
 
 /// Serves the connections of a listener forever.
