@@ -1,5 +1,5 @@
 # Targets for people and for CI.
-.PHONY: run build envd ui image dist manifests test lint fmt bench bench-cluster bench-checkpoints bench-ui fuzz deny
+.PHONY: run build envd ui image dist manifests test lint fmt bench bench-cluster bench-checkpoints bench-replicas bench-ui fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
@@ -62,6 +62,11 @@ bench-cluster:
 # Compare checkpoints of pods with the bare runtime and with pods that start cold.
 bench-checkpoints:
 	$(call measure,conformance.cluster.bench.checkpoints,docs/kubernetes-checkpoint-benchmarks.md)
+
+# Measure one replica of the E2B API in a cluster, beside the API server and nginx.
+bench-replicas:
+	scripts/setup bench
+	$(call measure,conformance.cluster.bench.replicas,docs/kubernetes-api-benchmarks.md)
 
 # Measure the web UI in Chromium, and MCP beside the API.
 bench-ui:

@@ -29,13 +29,19 @@ def table(figures: dict[str, tuple[str, str, str]], found: dict[str, Rounds], co
         ours, theirs = (statistics.median(values) for values in zip(*found[figure], strict=True))
         shown = f"{theirs:.{digits}f}: {beside}" if beside else ""
         difference, met = compared(ours, theirs, target)
-        verdict = f"≤ {target}: {'met' if met else '**missed**'}" if target else ""
+        bound = target if target.startswith("≥") else f"≤ {target}"
+        verdict = f"{bound}: {'met' if met else '**missed**'}" if target else ""
         lines.append(f"| {meaning} | {ours:.{digits}f} | {shown} | {difference} | {verdict} |")
     return "\n".join([*lines, ""])
 
 
 def compared(ours: float, theirs: float, target: str) -> tuple[str, bool]:
-    """The comparison as the target puts it, and whether it is met."""
+    """The comparison as the target puts it, and whether it is met. A target is an upper bound, unless it begins with ≥."""
+    if target.startswith("≥ "):
+        least = target.removeprefix("≥ ")
+        if least.endswith("×"):
+            return f"{ours / theirs:.2f} ×", ours / theirs >= float(least[:-1])
+        return "", ours >= float(least)
     if target.startswith("+"):
         return f"{ours - theirs:+.0f}", ours - theirs <= float(target[1:])
     if target.endswith("×"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..installation import ROOT
-from .bench import checkpoints, report
+from .bench import checkpoints, replicas, report
 
 PAGE = ROOT / "docs" / "kubernetes-benchmarks.md"
 
@@ -50,3 +50,18 @@ def test_a_report_of_checkpoints_compares_as_its_targets_say():
 
 def test_the_page_of_checkpoints_says_how_its_figures_are_measured():
     assert CHECKPOINTS_PAGE.read_text().startswith(checkpoints.FRAME), "run `make bench-checkpoints`, or copy the frame"
+
+
+REPLICAS_PAGE = ROOT / "docs" / "kubernetes-api-benchmarks.md"
+
+
+def test_a_report_of_replicas_has_lower_bounds_too():
+    found = {figure: [(100.0, 120.0), (110.0, 100.0)] for figure in replicas.FIGURES}
+    text = replicas.text(found, 2, 10_000)
+    assert "| creates a second, all at once | 105.0 | 110.0: PATCHes a second |  | ≥ 150: **missed** |" in text
+    assert "| 0.95 × | ≥ 0.9 ×: met |" in text
+    assert "| resident memory with 10,000 sandboxes, MiB | 105.0 |  |  | ≤ 150: met |" in text
+
+
+def test_the_page_of_replicas_says_how_its_figures_are_measured():
+    assert REPLICAS_PAGE.read_text().startswith(replicas.FRAME), "run `make bench-replicas`, or copy the frame"

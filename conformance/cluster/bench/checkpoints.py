@@ -26,7 +26,7 @@ from ..test_checkpoints_node import STORE, agent_of, sandboxes_of
 from ..test_install import import_program
 from ..test_kruise_checkpoint import CHECKPOINTS, checkpoint
 from ..test_kruise_sandbox import KIND
-from ..test_sdk import available, sandbox_set
+from ..test_sdk import available, resource_of, sandbox_set
 from .measures import usage
 
 #: The memory that a sandbox holds, of random bytes.
@@ -208,7 +208,7 @@ def measure(bench: Bench, rounds: int) -> None:
     source = Sandbox.create("plain", timeout=3600, **bench.api)
     source.commands.run(f"dd if=/dev/urandom of=/dev/shm/big bs=1M count={MEGABYTES}", timeout=60)
     source.commands.run(STAND_STILL, background=True, timeout=0)
-    pod = source.get_info().metadata["e2b.agents.kruise.io/sandbox-resource"].split("/")[1]
+    pod = resource_of(source)
     for _ in range(rounds):
         bench.save(source, pod)
     source.kill()
