@@ -225,7 +225,7 @@ def many(bench: Bench, count: int) -> None:
 
 
 def running(bench: Bench) -> int:
-    """How many sandboxes the replica lists, by the count in the first page."""
+    """How many running sandboxes the replica lists."""
     time.sleep(2)
     return len(pages(bench, "&state=running"))
 

@@ -32,9 +32,9 @@ pub(crate) struct Agent {
     pub(crate) rooms: Rooms,
     /// How many pods are saved at once.
     pub(crate) places: Semaphore,
-    /// Where checkpoints are kept beside this node, if anywhere.
+    /// The other place of checkpoints, beside this node, if there is one.
     pub(crate) objects: Option<Objects>,
-    /// What is needed for transfers between nodes, if there are any.
+    /// The needs of transfers between nodes, if there are any.
     pub(crate) peers: Option<Peers>,
     /// How many checkpoints are copied at once.
     pub(crate) transfers: Semaphore,

@@ -28,7 +28,7 @@ pub(crate) use self::client::{Peer, PeerError};
 pub(crate) use self::identity::Identity;
 pub(crate) use self::server::{Offer, serve};
 
-/// What an agent needs for transfers between nodes.
+/// The needs of transfers between nodes.
 pub(crate) struct Peers {
     pub(crate) identity: Identity,
     pub(crate) agents: Arc<Agents>,

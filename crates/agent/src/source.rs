@@ -12,7 +12,7 @@ use shoal_crds::kruise::names::annotation;
 
 use crate::failure::Unsaved;
 
-/// Where Kubernetes mounts the token of a service account.
+/// The mount point of a service account's token.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// A pod of this node that can be saved.

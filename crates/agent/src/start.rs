@@ -108,7 +108,7 @@ async fn fetches(agent: Arc<Agent>) {
     }
 }
 
-/// What the exchange of checkpoints with other nodes needs beside [`Peers`].
+/// The needs of the exchange of checkpoints with other nodes, beside [`Peers`].
 struct Exchange {
     listener: TcpListener,
     settings: ServerConfig,

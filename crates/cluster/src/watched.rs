@@ -57,8 +57,8 @@ pub(crate) type Index<K> = fn(&K) -> Vec<String>;
 
 struct State<K> {
     objects: HashMap<Key, Arc<K>>,
-    /// Objects put since the last list began: they may be newer than the list.
-    put: HashSet<Key>,
+    /// During a list: the objects that were put since it began. They may be newer than the list.
+    put: Option<HashSet<Key>>,
     indexed: HashMap<String, HashSet<Key>>,
     /// The UIDs of objects that have ended, and when. An answer that arrives later does not bring them back.
     ended: HashMap<String, Instant>,
@@ -70,7 +70,7 @@ impl<K: Kind> Watched<K> {
         Self {
             state: RwLock::new(State {
                 objects: HashMap::new(),
-                put: HashSet::new(),
+                put: None,
                 indexed: HashMap::new(),
                 ended: HashMap::new(),
             }),
@@ -89,7 +89,9 @@ impl<K: Kind> Watched<K> {
         if uid.is_some_and(|uid| state.ended.contains_key(uid)) {
             return Arc::new(object);
         }
-        state.put.insert(key.clone());
+        if let Some(put) = &mut state.put {
+            put.insert(key.clone());
+        }
         if let Some(known) = state.objects.get(&key)
             && is_newer(known.metadata(), object.metadata())
         {
@@ -134,13 +136,13 @@ impl<K: Kind> Watched<K> {
 
     /// Begins a list of all objects.
     pub(crate) fn begin(&self) {
-        self.state.write().put.clear();
+        self.state.write().put = Some(HashSet::new());
     }
 
     /// Ends a list: forgets all objects but those that were put since it began.
     pub(crate) fn retain_put(&self) {
         let mut state = self.state.write();
-        let put = std::mem::take(&mut state.put);
+        let put = state.put.take().unwrap_or_default();
         let gone = state.objects.keys().filter(|key| !put.contains(*key));
         let gone: Vec<Key> = gone.cloned().collect();
         for key in &gone {
@@ -323,6 +325,18 @@ mod tests {
         // The watch shows the end of the former one.
         watched.end(&at("a"), Some("a"));
         assert!(watched.find("y").is_some());
+    }
+
+    #[test]
+    fn objects_that_are_put_during_a_list_stay_and_are_not_remembered_after_it() {
+        let watched = watched();
+        watched.put(sandbox("before", 1, "x"));
+        watched.begin();
+        watched.put(sandbox("listed", 2, "y"));
+        watched.retain_put();
+        assert!(watched.get(&at("before")).is_none() && watched.get(&at("listed")).is_some());
+        watched.put(sandbox("after", 3, "z"));
+        assert!(watched.state.read().put.is_none());
     }
 
     #[test]

@@ -41,7 +41,7 @@ use crate::work::Work;
 pub struct EngineParts {
     /// The operator's settings.
     pub config: EngineConfig,
-    /// Where the truth is kept.
+    /// The store, which has the truth.
     pub store: Arc<dyn Store>,
     /// The drivers of this node. The first runtime of the first one is the default.
     pub drivers: Vec<Arc<dyn Driver>>,

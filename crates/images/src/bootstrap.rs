@@ -35,7 +35,7 @@ use super::inventory::Inventory;
 use super::manifest::Settings;
 use super::unpack::Meter;
 
-/// Where the machine's package configuration is.
+/// The machine's package configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootstrapConfig {
     /// The directory with apt's configuration: `sources.list` and `sources.list.d`.

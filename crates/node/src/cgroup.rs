@@ -41,7 +41,7 @@ const CONTROLLERS: [(Controller, &str); 5] = [
     (Controller::Freezer, "freezer"),
 ];
 
-/// Where a controller is mounted, and which cgroup version it has.
+/// The mount point of a controller, and its version of cgroups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mount {
     V1(PathBuf),

@@ -1,4 +1,4 @@
-//! Which object controls another.
+//! The object that controls another.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use shoal_crds::names::label;

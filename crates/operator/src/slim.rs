@@ -90,7 +90,7 @@ impl k8s_openapi::Metadata for NetworkPolicy {
     }
 }
 
-/// Where a pod runs.
+/// The node of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodSpec {

@@ -25,7 +25,7 @@ use crate::{app, listen, session_contents, stop};
 /// After this time without an answer of the API server, the log says so again.
 const SYNCING: Duration = Duration::from_secs(10);
 
-/// Where this replica serves.
+/// The address of this replica.
 pub(crate) struct Cluster {
     pub(crate) namespace: TeamSlug,
     pub(crate) team: TeamSlug,

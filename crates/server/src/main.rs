@@ -99,7 +99,7 @@ enum Command {
     Version,
 }
 
-/// What runs in a cluster.
+/// The commands that run in a cluster.
 #[derive(Debug, Subcommand)]
 enum ClusterCommand {
     /// Run the Kubernetes controllers of agents.x-k8s.io.

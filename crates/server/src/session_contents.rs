@@ -1,4 +1,4 @@
-//! Where the contents of session files are: in the data directory, or in a bucket.
+//! The store of session files: the data directory, or a bucket.
 //!
 //! A file of the data directory says in which bucket they are. So a changed setting is refused: without their contents, files
 //! of sessions would be lost.

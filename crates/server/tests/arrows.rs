@@ -1,4 +1,4 @@
-//! Which crate may use which: the manifests against the table of ARCHITECTURE.md.
+//! The dependencies between crates: the manifests against the table of ARCHITECTURE.md.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Which files of a sandbox belong to its session.
+//! The files of a sandbox that belong to its session.
 //!
 //! The server and the daemon inside every sandbox decide by these rules, so they are in a crate that both use. It does
 //! no I/O.

@@ -1,4 +1,4 @@
-//! Which files of a sandbox return to its session.
+//! The files of a sandbox that return to its session.
 //!
 //! Source code, configuration, documentation and five kinds of media return. Generated files do not.
 //! `.gitignore` is a separate rule, because it depends on other files.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 /// Files by name; empty in a debug build, and if the UI was not built.
 static EMBEDDED: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
 
-/// Where a debug build reads them.
+/// The directory from which a debug build reads them.
 const BUILT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist");
 
 /// The contents of a file.

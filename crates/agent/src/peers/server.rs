@@ -38,7 +38,7 @@ const PIECE: usize = 256 << 10;
 
 type Body = BoxBody<Bytes, io::Error>;
 
-/// What a request asks for.
+/// The object of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Asked {
     namespace: String,

@@ -41,7 +41,7 @@ impl Pair {
     }
 }
 
-/// Where a claim takes its sandbox from.
+/// The origin of a claim's sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requested {
     /// A pool, and the pool's template.
@@ -65,7 +65,7 @@ pub enum Requested {
     },
 }
 
-/// Where the claim takes its sandbox from, by the version that it was written in.
+/// The origin of the claim's sandbox, by the version that the claim was written in.
 #[must_use]
 pub fn requested(claim: &v1beta1::SandboxClaim) -> Requested {
     let current = &claim.spec.warm_pool_ref.name;

@@ -94,7 +94,7 @@ pub struct CsiMount {
     pub mount_id: String,
     /// The persistent volume.
     pub pv_name: String,
-    /// Where it is mounted.
+    /// The mount point.
     pub mount_path: String,
     /// The directory of the volume.
     #[serde(default, skip_serializing_if = "String::is_empty")]

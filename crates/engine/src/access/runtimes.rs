@@ -1,4 +1,4 @@
-//! Which keys may choose which OCI runtime.
+//! The OCI runtimes that a key may choose.
 
 use shoal_core::auth::Principal;
 pub use shoal_core::ports::sandboxes::RuntimeForbidden;

@@ -76,7 +76,7 @@ impl Build {
         self.held.lock().insert(id);
     }
 
-    /// Which part spoke last.
+    /// The part that spoke last.
     pub(crate) fn last_part(&self) -> Option<Part> {
         self.log.lock().lines.last().and_then(|entry| entry.part)
     }

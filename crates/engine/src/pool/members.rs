@@ -75,7 +75,7 @@ pub(super) struct MemberState {
     pub(super) digest: Option<String>,
     pub(super) since: Timestamp,
     pub(super) ready: Option<Timestamp>,
-    /// Where its memory is, once it is ready.
+    /// The place of its memory, once it is ready.
     pub(super) place: MemberPlace,
     /// It could not be parked, and is not tried again before this moment.
     pub(super) not_before: Option<Timestamp>,

@@ -148,7 +148,7 @@ pub(crate) struct ClaimRequest {
     pub(crate) name: Option<NameReservation>,
     /// Counts it among the members being handed out, until `startupCmd` begins.
     pub(crate) claiming: Claiming,
-    /// Where the answer goes.
+    /// The receiver of the answer.
     pub(crate) reply: oneshot::Sender<Result<Arc<SandboxRecord>, HandOutError>>,
 }
 

@@ -1,4 +1,4 @@
-//! Which names a team has already given away.
+//! The names that a team has already given.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which names a team may give to snapshots: they share one namespace with templates.
+//! The names that a team may give to snapshots. They share one namespace with templates.
 
 use shoal_core::auth::Principal;
 use shoal_core::id::TemplateId;

@@ -31,7 +31,7 @@ pub enum OpenDriverError {
     /// The daemon for sandboxes is not where it was said to be.
     #[error("cannot read the daemon {path}: build it with `make build`, or set `envd`")]
     NoDaemon {
-        /// Where it was looked for.
+        /// The directory in which it was looked for.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -39,7 +39,7 @@ pub enum OpenDriverError {
     /// A part could not be set up.
     #[error("cannot set up {part}")]
     Part {
-        /// Which part.
+        /// The part.
         part: &'static str,
         /// The system's error.
         source: io::Error,

@@ -67,7 +67,7 @@ pub(crate) struct Candidates {
 #[derive(Default)]
 struct State {
     pools: HashMap<PoolKey, Members>,
-    /// Where each member is, so that a change finds it.
+    /// The place of each member, so that a change finds it.
     places: HashMap<Key, (PoolKey, Timestamp)>,
 }
 

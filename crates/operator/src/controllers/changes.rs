@@ -1,4 +1,4 @@
-//! Which change of an object asks for which reconcile.
+//! The reconciles that a change of an object asks for.
 
 use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;

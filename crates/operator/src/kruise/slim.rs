@@ -104,7 +104,7 @@ impl ReplicaSet {
     }
 }
 
-/// Where a pod runs, and its containers.
+/// The node of a pod, and its containers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodSpec {

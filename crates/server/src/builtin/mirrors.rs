@@ -14,7 +14,7 @@ const SETTINGS: [(&str, &str); 3] = [
     ("trusted-host", "PIP_TRUSTED_HOST"),
 ];
 
-/// Where distributions keep certificate authorities.
+/// The files of certificate authorities in distributions.
 const BUNDLES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

@@ -6,7 +6,7 @@ use nix::sys::socket::{
 
 use super::*;
 
-/// Where they are sent: a public address.
+/// Their destination: a public address.
 const TARGET: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 
 const UDP: u8 = 17;

@@ -19,7 +19,7 @@ const TOLD: usize = 1024;
 /// How often the end of the sandbox is looked for while a command runs, and the daemon while there is none.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Where commands begin.
+/// The directory in which commands begin.
 const HOOK_DIRECTORY: &str = "/";
 
 impl SandboxController {

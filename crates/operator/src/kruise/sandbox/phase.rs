@@ -321,7 +321,7 @@ impl Step<'_> {
         self.next.again = true;
     }
 
-    /// Where the pod is.
+    /// The place of the pod.
     fn show(&mut self, pod: &Pod) {
         let status = &mut self.next.status;
         status.node_name.clone_from(&pod.spec.node_name);

@@ -9,7 +9,7 @@ use shoal_protocol::pass::{DIGEST_VARIABLE, InitSecret};
 /// The volume that holds the daemon, and the init container that puts it there.
 const VOLUME: &str = "shoal-runtime";
 const CONTAINER: &str = DAEMON_INIT;
-/// Where containers see the volume, and the program in it.
+/// The volume in containers, and the program in it.
 const PLACE: &str = "/shoal-runtime";
 const PROGRAM: &str = DAEMON_PROGRAM;
 

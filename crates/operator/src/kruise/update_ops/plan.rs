@@ -1,4 +1,4 @@
-//! Which sandboxes an update changes next, and how far it is.
+//! The next sandboxes of an update, and its progress.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Plan {
     }
 }
 
-/// Where one sandbox is.
+/// The progress of one sandbox.
 enum Progress {
     /// It has not started. The change starts it.
     Waiting(Value),
