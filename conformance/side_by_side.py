@@ -52,6 +52,8 @@ class Suite:
     after: str | None = None
     #: Whether its cases are generated.
     generated: bool = False
+    #: Whether its lanes are kept free until the suite that it waits for has ended: it takes longest.
+    kept: bool = False
 
     process: subprocess.Popen | None = field(default=None, repr=False)
     begun: float = 0
@@ -157,8 +159,8 @@ def suites() -> list[Suite]:
         Suite("interpreter-template", 1000, [], module="conformance.interpreter.server", lanes=0),
         Suite("session-template", 1000, [], module="conformance.sessions.server", lanes=0),
         Suite("cluster-programs", 1500, [], module="conformance.cluster.binaries", lanes=0),
-        Suite("cluster", 2100, ["conformance/cluster", *others], after="cluster-programs"),
-        Suite("cluster-node", 2400, node, after="cluster-programs"),
+        Suite("cluster", 2100, ["conformance/cluster", *others], after="cluster-programs", kept=True),
+        Suite("cluster-node", 2400, node, after="cluster-programs", kept=True),
         Suite("cluster-storm", 1200, storms, after="cluster-programs"),
         Suite("cluster-sdk", 1200, ["-p", "conformance.cluster.sdk_cases", *SDK_IN_CLUSTER], after="cluster-node"),
         Suite("crash-rest", 1200, attacks("crash_rest")),
@@ -216,7 +218,9 @@ def run_all(waiting: list[Suite], lanes: int) -> bool:
         while waiting or running:
             for suite in list(waiting):
                 taken = sum(other.lanes for other in running)
-                fits = taken == 0 or taken + suite.lanes <= lanes
+                if not suite.kept:
+                    taken += sum(other.lanes for other in waiting if other.kept and other.after not in over)
+                fits = suite.lanes == 0 or taken == 0 or taken + suite.lanes <= lanes
                 if suite.lanes == ALONE:
                     # Those without a lane keep the machine busy too: one of them compiles.
                     fits = not running
