@@ -134,7 +134,7 @@ def test_a_full_disk_fails_a_save_and_harms_nothing(server):
     try:
         for what in ("snapshots", "pause", "fork"):
             status, answer = call.post(f"/sandboxes/{inside.sandbox_id}/{what}", {})
-            assert status == 507, (what, status, answer)
+            assert status == 507, (what, status, answer, server.log_tail())
             assert call.get(f"/sandboxes/{inside.sandbox_id}")[1]["state"] == "running"
             assert snapshots(server) == []
             assert list((server.data / "disk/.paused").iterdir()) == []
