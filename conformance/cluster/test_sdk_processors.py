@@ -80,7 +80,6 @@ def test_more_than_the_node_has_is_an_error_and_costs_no_sandbox(pool, waiting, 
     with pytest.raises(SandboxException) as refused:
         Sandbox.create(pool, metadata={f"{E2B}cpu-scale-factor": "1000"}, timeout=300, **api)
     assert "cpu" in str(refused.value).lower() or "processor" in str(refused.value).lower(), refused.value
-    print(refused.value)
     assert Sandbox.list(**api).next_items() == []
     wait_until(lambda: available(real_cluster, pool) >= 1, 120, "a member waits")
     sandbox = Sandbox.create(pool, timeout=300, **api)

@@ -65,13 +65,18 @@ class Upstream:
         pod = PODS.split("/")[0]
         file.write_text(CONFIGURATION.format(directory=self.directory, port=self.port, proxy=self.proxied, pod=pod))
         subprocess.run(["ip", "route", "add", "local", PODS, "dev", "lo"], check=True)
-        self.process = subprocess.Popen(["nginx", "-p", self.directory, "-c", file, "-e", "stderr"])
-        wait_until(lambda: self.answers(self.proxy), 30, "nginx answers")
+        try:
+            self.process = subprocess.Popen(["nginx", "-p", self.directory, "-c", file, "-e", "stderr"])
+            wait_until(lambda: self.answers(self.proxy), 30, "nginx answers")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_) -> None:
-        self.process.terminate()
-        self.process.wait(30)
+        if self.process:
+            self.process.terminate()
+            self.process.wait(30)
         subprocess.run(["ip", "route", "del", "local", PODS, "dev", "lo"], check=True)
 
     def answers(self, url: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import random
 import tempfile
 import threading
 import time
@@ -181,9 +182,10 @@ def burst(bench: Bench) -> None:
     time.sleep(TRAIL)
     listed.set()
     ours = at_once(bench, [lambda: bench.create("burst")] * BURST)
+    # The operator writes status after status: it has caught up when the pool is full.
+    bench.full("burst", BURST)
     time.sleep(TRAIL)
     watch.close()
-    bench.full("burst", BURST)
     paths = bench.resources("burst")[:BURST]
     theirs = at_once(bench, [lambda path=path: bench.mark(path) for path in paths])
     bench.add("rate", ours, theirs)
@@ -275,8 +277,8 @@ def resize(bench: Bench, rounds: int) -> None:
         taken = timed(lambda: (ask(), done.wait(60)))
         watch.close()
         assert done.is_set(), f"the kubelet does not set {cpu}"
-        # The kubelet has ended its turn.
-        time.sleep(1)
+        # The kubelet looks at its pods once a second: each measurement begins at a random part of one.
+        time.sleep(1 + random.random())
         return taken
 
     for number in range(rounds):

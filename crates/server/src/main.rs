@@ -87,21 +87,6 @@ enum Command {
     },
     /// Print every server setting with its variable and default.
     Settings,
-    #[command(flatten)]
-    InCluster(ClusterCommand),
-    #[command(flatten)]
-    Client(ClientCommand),
-    /// Print a shell completion script.
-    Completions(CompletionsArgs),
-    /// Write manual pages into a directory.
-    Man(ManArgs),
-    /// Print the version.
-    Version,
-}
-
-/// The commands that run in a cluster.
-#[derive(Debug, Subcommand)]
-enum ClusterCommand {
     /// Run the Kubernetes controllers of agents.x-k8s.io.
     Operator(Box<shoal_operator::OperatorArgs>),
     /// Route requests to the Kubernetes sandboxes of agents.x-k8s.io.
@@ -112,15 +97,14 @@ enum ClusterCommand {
     PrepareNode(shoal_agent::InstallArgs),
     /// Print the Kubernetes custom resource definitions of agents.x-k8s.io, as YAML.
     Crds(crds::CrdsArgs),
-}
-
-/// A command line with one of these. To build the tree of all commands reads megabytes of the program, which
-/// would stay in the memory of processes that run on every node.
-#[derive(Debug, Parser)]
-#[command(name = "shoal")]
-struct ClusterCli {
-    #[command(subcommand)]
-    command: ClusterCommand,
+    #[command(flatten)]
+    Client(ClientCommand),
+    /// Print a shell completion script.
+    Completions(CompletionsArgs),
+    /// Write manual pages into a directory.
+    Man(ManArgs),
+    /// Print the version.
+    Version,
 }
 
 /// Flags for common settings. Every setting works in the file and the environment too.
@@ -154,9 +138,6 @@ struct ServeArgs {
 
 fn main() -> ExitCode {
     let words = shoal_cli::expand(std::env::args_os().collect());
-    if let Some(command) = cluster_command(&words) {
-        return run_in_cluster(command);
-    }
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(told) => return misread(&told, words.get(1)),
@@ -175,31 +156,15 @@ fn main() -> ExitCode {
             print!("{}", config::settings_file());
             ExitCode::SUCCESS
         }
-        Command::InCluster(command) => run_in_cluster(command),
+        Command::Operator(args) => operator::run(*args),
+        Command::Router(args) => router::run(&args),
+        Command::Node(args) => node::run(args),
+        Command::PrepareNode(args) => prepare_node::run(&args),
+        Command::Crds(args) => crds::print(&args),
         Command::Version => {
             println!("shoal {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-    }
-}
-
-/// A valid command line of what runs in a cluster. Others are left to [`Cli`], whose help and errors name all commands.
-fn cluster_command(words: &[OsString]) -> Option<ClusterCommand> {
-    let command = words.get(1)?.to_str()?;
-    if !ClusterCommand::has_subcommand(command) {
-        return None;
-    }
-    let cli = ClusterCli::try_parse_from(words).ok()?;
-    Some(cli.command)
-}
-
-fn run_in_cluster(command: ClusterCommand) -> ExitCode {
-    match command {
-        ClusterCommand::Operator(args) => operator::run(*args),
-        ClusterCommand::Router(args) => router::run(&args),
-        ClusterCommand::Node(args) => node::run(args),
-        ClusterCommand::PrepareNode(args) => prepare_node::run(&args),
-        ClusterCommand::Crds(args) => crds::print(&args),
     }
 }
 
@@ -328,30 +293,6 @@ fn read(args: ServeArgs) -> anyhow::Result<(Config, Vec<String>)> {
                 eprintln!("shoal: warning: {warning}");
             }
             Err(mistakes.into())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_in_a_cluster_are_read_without_the_others() {
-        let read = |line: &str| {
-            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            cluster_command(&words)
-        };
-        let node = read("shoal node --node-name here");
-        assert!(matches!(node, Some(ClusterCommand::Node(_))));
-        assert!(matches!(read("shoal crds"), Some(ClusterCommand::Crds(_))));
-        for line in [
-            "shoal",
-            "shoal ps",
-            "shoal node --help",
-            "shoal node --bogus",
-        ] {
-            assert!(read(line).is_none(), "{line}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The names that a team has already given.
+//! The names that a team uses already.
 
 use std::sync::Arc;
 
