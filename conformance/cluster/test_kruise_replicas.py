@@ -22,7 +22,7 @@ import pytest
 from ..installation import wait_until
 from .conftest import replicas_of
 from .serving import Replica, first_key
-from .test_kruise_claims import PLAIN, call, plain_set, resources
+from .test_kruise_claims import PLAIN, call, create, plain_set, resources
 from .test_sdk import available
 
 #: The members of the pool.
@@ -154,13 +154,16 @@ def test_what_was_answered_holds_while_the_api_server_is_away(replicas, cluster)
     key = first_key(cluster)
     with users_at_work(cluster, replicas, key) as users:
         wait_for_answers(users, BETWEEN)
-        known = next(user.held[0] for user in users if user.held)
+        # None of the users deletes it.
+        mine = create(replicas[0], key, "chaos", timeout=TIMEOUT)["sandboxID"]
+        for replica in replicas:
+            wait_until(lambda replica=replica: call(replica, key, "GET", f"/sandboxes/{mine}")[0] == 200, 30, "all know it")
         cluster.stop_api_server()
         try:
             end = time.monotonic() + AWAY
             while time.monotonic() < end:
                 for replica in replicas:
-                    assert call(replica, key, "GET", f"/sandboxes/{known}")[0] in (200, 404), "a user may have deleted it"
+                    assert call(replica, key, "GET", f"/sandboxes/{mine}")[0] == 200
                     begun = time.monotonic()
                     status, answer = call(replica, key, "POST", "/sandboxes", {"templateID": "chaos", "metadata": PLAIN})
                     assert status >= 500 and answer["message"], (status, answer)
@@ -169,6 +172,7 @@ def test_what_was_answered_holds_while_the_api_server_is_away(replicas, cluster)
         finally:
             cluster.restart_api_server()
         wait_for_answers(users, BETWEEN)
+        assert call(replicas[0], key, "DELETE", f"/sandboxes/{mine}")[0] == 204
 
 
 @pytest.mark.timeout(300 + 10 * KILLS)
