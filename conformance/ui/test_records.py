@@ -50,9 +50,13 @@ def test_a_template_is_built_from_a_dockerfile(signed, shared):
     dialog.get_by_role("button", name="Build", exact=True).click()
     expect(page.get_by_role("heading", name=name)).to_be_visible(timeout=PATIENCE_MS)
     try:
-        expect(page.get_by_text("line 2: EXPOSE")).to_be_visible()
         expect(page.get_by_role("log")).to_contain_text("made-42", timeout=PATIENCE_MS)
         expect(page.locator("main .bar .state", has_text="ready")).to_have_count(2, timeout=PATIENCE_MS)
+        # A warning stays until it is dismissed.
+        warning = page.get_by_role("status").get_by_text("line 2: EXPOSE")
+        expect(warning).to_be_visible()
+        page.get_by_role("button", name="Dismiss").click()
+        expect(warning).to_have_count(0)
     finally:
         Call(shared).delete(f"/templates/{name}")
 

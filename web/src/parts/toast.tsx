@@ -1,22 +1,24 @@
 import { signal } from "@preact/signals";
 import { said } from "../api";
 
+type Kind = "done" | "warning" | "error";
+
 interface Toast {
   id: number;
   text: string;
-  bad: boolean;
+  kind: Kind;
 }
 
 const toasts = signal<Toast[]>([]);
 let last = 0;
 const SHOWN_MS = 6000;
 
-/** Shows a message for some seconds; errors until they are dismissed. */
-export function tell(text: string, bad = false): void {
+/** Shows what is done for some seconds; warnings and errors until they are dismissed. */
+export function tell(text: string, kind: Kind = "done"): void {
   last += 1;
   const id = last;
-  toasts.value = [...toasts.value.slice(-3), { id, text, bad }];
-  if (!bad) setTimeout(() => dismiss(id), SHOWN_MS);
+  toasts.value = [...toasts.value.slice(-3), { id, text, kind }];
+  if (kind === "done") setTimeout(() => dismiss(id), SHOWN_MS);
 }
 
 /** Does something, and shows its error. Whether it went well. */
@@ -26,7 +28,7 @@ export async function attempt(action: () => Promise<unknown>, done = ""): Promis
     if (done) tell(done);
     return true;
   } catch (error) {
-    tell(said(error), true);
+    tell(said(error), "error");
     return false;
   }
 }
@@ -39,7 +41,7 @@ export function Toasts() {
   return (
     <div class="toasts" role="status" aria-live="polite">
       {toasts.value.map((toast) => (
-        <div key={toast.id} class={toast.bad ? "toast bad" : "toast"}>
+        <div key={toast.id} class={toast.kind === "error" ? "toast bad" : "toast"}>
           <span>{toast.text}</span>
           <button class="quiet" aria-label="Dismiss" onClick={() => dismiss(toast.id)}>
             ✕

@@ -34,7 +34,7 @@ export function FilesTab({ one, detail }: TabProps) {
         try {
           await upload(one.id, path, file, report);
         } catch (error) {
-          tell(`${file.name}: ${said(error)}`, true);
+          tell(`${file.name}: ${said(error)}`, "error");
         }
         const { [file.name]: _, ...rest } = progress.value;
         progress.value = rest;

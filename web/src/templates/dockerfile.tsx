@@ -27,7 +27,7 @@ export function BuildDialog({ onClose }: { onClose: () => void }) {
       ...(memory.value && { memoryMB: Number(memory.value) }),
     };
     const { templateID, warnings } = await data(client.POST("/api/v1/builds", { body }));
-    for (const warning of warnings) tell(warning);
+    if (warnings.length) tell(warnings.join("\n"), "warning");
     go("templates", templateID);
   };
   return (
