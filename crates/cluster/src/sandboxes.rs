@@ -204,11 +204,14 @@ impl SandboxesPort for Port {
                 (all || of == Some(namespace)) && record::is_claimed(sandbox)
             };
             let now = Time::now();
-            let sandboxes = self.0.watched.filter(own);
-            let records = sandboxes
-                .iter()
-                .map(|sandbox| Arc::new(record::of(sandbox, now)));
-            filter.page(principal, records.collect())
+            let sandboxes = self.0.watched.filter(own).into_iter();
+            let page = filter.select(sandboxes.map(|one| record::Brief::of(one, now)).collect());
+            let records = page.sandboxes.iter().map(|brief| brief.record(now));
+            Page {
+                sandboxes: records.collect(),
+                next: page.next,
+                running: page.running,
+            }
         })
     }
 

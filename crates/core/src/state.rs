@@ -114,6 +114,12 @@ pub enum State {
 impl StateKind {
     /// All of them.
     pub const ALL: &[Self] = Self::VARIANTS;
+
+    /// Whether users see the sandbox: it has not failed and is not ending.
+    #[must_use]
+    pub fn is_live(self) -> bool {
+        !matches!(self, S::Failed | S::Terminating | S::Terminated)
+    }
 }
 
 /// A command to a sandbox, or an observation of it.
@@ -314,7 +320,7 @@ impl State {
     /// Whether users see the sandbox: it has not failed and is not ending.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        !matches!(self.kind(), S::Failed | S::Terminating | S::Terminated)
+        self.kind().is_live()
     }
 
     /// Whether the sandbox answers requests.
