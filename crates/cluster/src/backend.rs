@@ -97,7 +97,7 @@ impl Backend {
     ) -> Result<Self, ConnectError> {
         let client = Client::try_default().await;
         let client = client.map_err(ConnectError::Configuration)?;
-        let watched = Arc::new(Watched::new(sandboxes::index));
+        let watched = Arc::new(Watched::sharing(sandboxes::index, sandboxes::share));
         let sets = Arc::new(Watched::new(templates::index));
         let all = watcher::Config::default;
         follow::spawn(tasks, client.clone(), all(), watched.clone());
@@ -265,10 +265,7 @@ fn assemble(
         pools: PoolHistory::default(),
         max_timeout: config.max_timeout,
     });
-    let routes = Arc::new(Routes {
-        sandboxes: sandboxes.clone(),
-        keys: watches.keys.clone(),
-    });
+    let routes = Arc::new(Routes::new(sandboxes.clone(), watches.keys.clone()));
     let elsewhere = Arc::new(Elsewhere);
     let pools = Arc::new(Pools {
         sets: watches.sets.clone(),

@@ -1,5 +1,7 @@
 //! The routing table: addresses of pods, from the watch.
 
+mod known;
+
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use shoal_core::sandbox::DEFAULT_PORT;
 use shoal_core::state::StateKind;
 use shoal_crds::kruise::Sandbox;
 
+use self::known::Known;
 use crate::identity::{self, key};
 use crate::keys::Keys;
 use crate::sandboxes::Sandboxes;
@@ -29,12 +32,22 @@ pub(crate) const WAKE_ON_TRAFFIC: &str = "agents.kruise.io/wake-on-traffic";
 const WOKEN: Duration = Duration::from_secs(300);
 
 /// The routes to all sandboxes.
+#[derive(Clone)]
 pub(crate) struct Routes {
-    pub(crate) sandboxes: Arc<Sandboxes>,
-    pub(crate) keys: Arc<Keys>,
+    sandboxes: Arc<Sandboxes>,
+    keys: Arc<Keys>,
+    known: Arc<Known>,
 }
 
 impl Routes {
+    pub(crate) fn new(sandboxes: Arc<Sandboxes>, keys: Arc<Keys>) -> Self {
+        Self {
+            sandboxes,
+            keys,
+            known: Arc::default(),
+        }
+    }
+
     fn route(sandbox: &Sandbox, address: IpAddr) -> Route {
         let (namespace, _) = key(&sandbox.metadata);
         let status = sandbox.status.clone().unwrap_or_default();
@@ -85,10 +98,7 @@ impl Routes {
         };
         Ok(Authorized {
             sandbox: identity::sandbox_id(&found),
-            port: record::of(&found, Time::now())
-                .spec
-                .port
-                .map_or(DEFAULT_PORT, NonZeroU16::get),
+            port: record::port(&found).map_or(DEFAULT_PORT, NonZeroU16::get),
             key,
         })
     }
@@ -115,10 +125,12 @@ impl RouteTable for Routes {
         let Some(sandbox) = self.sandboxes.visible(id) else {
             return Lookup::Unknown;
         };
-        let state = record::of(&sandbox, Time::now()).state;
+        let state = record::state(&sandbox, Time::now());
         match (state.kind(), self.sandboxes.address(&sandbox)) {
             (StateKind::Running, Some(address)) => {
-                Lookup::Running(Arc::new(Self::route(&sandbox, address)))
+                let make = || Self::route(&sandbox, address);
+                let route = self.known.get_or_make(id, &sandbox, address, make);
+                Lookup::Running(route)
             }
             // A sandbox that is being paused counts as paused, as with E2B.
             (StateKind::Paused | StateKind::Pausing, _) => {
@@ -148,11 +160,11 @@ impl RouteTable for Routes {
     }
 
     fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {
-        let (sandboxes, keys, id) = (self.sandboxes.clone(), self.keys.clone(), id.clone());
+        let (routes, id) = (self.clone(), id.clone());
         Box::pin(async move {
-            let sandbox = sandboxes.visible(&id).ok_or(NotResumed::Gone)?;
+            let sandbox = routes.sandboxes.visible(&id).ok_or(NotResumed::Gone)?;
             // Only the write that changes `paused` resumes it; the others wait for the same pod.
-            let (resuming, of) = (sandboxes.clone(), key(&sandbox.metadata));
+            let (resuming, of) = (routes.sandboxes.clone(), key(&sandbox.metadata));
             let resumed = tokio::spawn(async move { resuming.resume_one(&of, WOKEN).await });
             let resumed = resumed.await;
             let resumed = resumed.map_err(|error| NotResumed::Failed(error.to_string()))?;
@@ -161,7 +173,6 @@ impl RouteTable for Routes {
                 SandboxError::Full(full) => NotResumed::Full(full.to_string()),
                 error => NotResumed::Failed(error.to_string()),
             })?;
-            let routes = Self { sandboxes, keys };
             routes.running(&id).ok_or(NotResumed::Gone)
         })
     }
@@ -171,11 +182,7 @@ impl RouteTable for Routes {
         name: &str,
         credential: Credential,
     ) -> BoxFuture<'static, Result<Authorized, NotAuthorized>> {
-        let routes = Self {
-            sandboxes: self.sandboxes.clone(),
-            keys: self.keys.clone(),
-        };
-        let name = name.to_owned();
+        let (routes, name) = (self.clone(), name.to_owned());
         Box::pin(async move { routes.authorize(&name, credential).await })
     }
 
@@ -192,17 +199,13 @@ impl RouteTable for Routes {
         let Some(sandbox) = self.sandboxes.visible(&route.sandbox) else {
             return Box::pin(std::future::ready(()));
         };
-        let routes = Self {
-            sandboxes: self.sandboxes.clone(),
-            keys: self.keys.clone(),
-        };
-        let (key, route) = (key(&sandbox.metadata), route.clone());
+        let (routes, key, id) = (self.clone(), key(&sandbox.metadata), route.sandbox.clone());
+        let (execution, token) = (route.execution, route.envd_access_token.clone());
         Box::pin(async move {
             let over = || {
-                let now = routes.running(&route.sandbox);
+                let now = routes.running(&id);
                 let same = now.is_some_and(|now| {
-                    now.execution == route.execution
-                        && now.envd_access_token == route.envd_access_token
+                    now.execution == execution && now.envd_access_token == token
                 });
                 (!same).then_some(())
             };
