@@ -60,6 +60,13 @@ pub(crate) fn index(sandbox: &Sandbox) -> Vec<String> {
     names
 }
 
+/// Sandboxes of one template share its pod.
+pub(crate) fn share(sandbox: &mut Sandbox) {
+    if let Some(template) = &mut sandbox.spec.template {
+        template.spec.share();
+    }
+}
+
 /// The other name that is an id.
 pub(crate) fn id_index(id: &SandboxId) -> String {
     format!("id/{id}")

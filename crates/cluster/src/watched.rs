@@ -47,6 +47,7 @@ impl<K> Kind for K where
 pub(crate) struct Watched<K> {
     state: RwLock<State<K>>,
     index: Index<K>,
+    share: fn(&mut K),
     /// Waiters for changes of an object.
     waiting: Mutex<HashMap<Key, Arc<Notify>>>,
     synced: watch::Sender<bool>,
@@ -67,7 +68,13 @@ struct State<K> {
 impl<K: Kind> Watched<K> {
     /// Nothing yet. `index` are other names of an object.
     pub(crate) fn new(index: Index<K>) -> Self {
+        Self::sharing(index, |_| {})
+    }
+
+    /// The same; `share` makes equal parts of objects the same memory.
+    pub(crate) fn sharing(index: Index<K>, share: fn(&mut K)) -> Self {
         Self {
+            share,
             state: RwLock::new(State {
                 objects: HashMap::new(),
                 put: None,
@@ -82,7 +89,8 @@ impl<K: Kind> Watched<K> {
 
     /// Records an object, unless a newer state of it is known, or that it has ended. A replica records its own writes before
     /// the watch shows them.
-    pub(crate) fn put(&self, object: K) -> Arc<K> {
+    pub(crate) fn put(&self, mut object: K) -> Arc<K> {
+        (self.share)(&mut object);
         let key = key(object.metadata());
         let mut state = self.state.write();
         let uid = object.metadata().uid.as_deref();

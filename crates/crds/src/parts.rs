@@ -1,9 +1,13 @@
 //! Parts that several kinds and both versions share.
 
+mod pod_spec;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+pub use self::pod_spec::PodSpec;
 
 /// Labels or annotations.
 pub type Pairs = BTreeMap<String, String>;
@@ -17,7 +21,7 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodTemplate {
     /// The pod's specification, as in core/v1.
-    pub spec: Map<String, Value>,
+    pub spec: PodSpec,
     /// Labels and annotations of the pod.
     #[serde(default, skip_serializing_if = "is_default")]
     pub metadata: PodMetadata,

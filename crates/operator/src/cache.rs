@@ -3,7 +3,9 @@
 //! A watch lags behind our own writes. A reconcile that reads its own write from here neither creates an
 //! object twice nor writes a status twice.
 
-use std::collections::{BTreeSet, HashMap};
+mod groups;
+
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +19,7 @@ use kube::{Api, Resource};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
+use self::groups::Groups;
 use crate::owner;
 
 /// So many deletions are remembered without a look at their age.
@@ -74,35 +77,8 @@ struct State<K> {
     listing: Instant,
     /// Versions at which objects were deleted: an answer that arrives after the deletion is outdated.
     deleted: HashMap<Key, (u64, Instant)>,
-    /// Keys by group: the UID of the controller, and a group of the kind's own.
-    groups: HashMap<String, BTreeSet<Key>>,
-    /// The groups of each key.
-    members: HashMap<Key, Vec<String>>,
-}
-
-impl<K> State<K> {
-    fn index(&mut self, key: &Key, groups: Vec<String>) {
-        if self.members.get(key).map_or(&[][..], Vec::as_slice) == groups {
-            return;
-        }
-        for before in self.members.remove(key).into_iter().flatten() {
-            if let Some(keys) = self.groups.get_mut(&before) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.groups.remove(&before);
-                }
-            }
-        }
-        for group in &groups {
-            self.groups
-                .entry(group.clone())
-                .or_default()
-                .insert(key.clone());
-        }
-        if !groups.is_empty() {
-            self.members.insert(key.clone(), groups);
-        }
-    }
+    /// Of each object: the UID of its controller, and a group of the kind's own.
+    groups: Groups,
 }
 
 /// The version of an object. The API server's versions grow with every write.
@@ -125,8 +101,7 @@ impl<K: Kind> Cache<K> {
                 written: HashMap::new(),
                 listing: Instant::now(),
                 deleted: HashMap::new(),
-                groups: HashMap::new(),
-                members: HashMap::new(),
+                groups: Groups::default(),
             }),
         }
     }
@@ -152,16 +127,7 @@ impl<K: Kind> Cache<K> {
 
     /// The objects of a group.
     pub(crate) fn group(&self, group: &str) -> Vec<Arc<K>> {
-        let keys: Vec<Key> = {
-            let state = self.state.lock();
-            state
-                .groups
-                .get(group)
-                .into_iter()
-                .flatten()
-                .cloned()
-                .collect()
-        };
+        let keys = self.state.lock().groups.members(group);
         keys.iter().filter_map(|key| self.get(key)).collect()
     }
 
@@ -200,7 +166,7 @@ impl<K: Kind> Cache<K> {
         {
             return object;
         }
-        state.index(&key, groups);
+        state.groups.set(&key, &groups);
         state.written.insert(key, (object.clone(), Instant::now()));
         object
     }
@@ -248,13 +214,13 @@ impl<K: Kind> Cache<K> {
                 if matches!(event, Event::Apply(_)) {
                     state.written.remove(&key);
                 }
-                state.index(&key, groups);
+                state.groups.set(&key, &groups);
             }
             Event::Delete(object) => {
                 let key = key(object);
                 let mut state = self.state.lock();
                 state.written.remove(&key);
-                state.index(&key, Vec::new());
+                state.groups.set(&key, &[]);
                 if state.deleted.len() >= MANY_DELETED {
                     state
                         .deleted
@@ -278,7 +244,7 @@ impl<K: Kind> Cache<K> {
             }
         });
         let gone: Vec<Key> = state
-            .members
+            .groups
             .keys()
             .filter(|key| !state.written.contains_key(*key))
             .filter(|key| {
@@ -289,7 +255,7 @@ impl<K: Kind> Cache<K> {
             .cloned()
             .collect();
         for key in gone {
-            state.index(&key, Vec::new());
+            state.groups.set(&key, &[]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Kubernetes objects with only the fields that the controllers read. A cache of them is a fraction of
 //! the size of one of whole pods.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Defines a core/v1 kind with the given fields.
 macro_rules! core_kind {
@@ -104,10 +104,19 @@ pub(crate) struct PodSpec {
 pub(crate) struct PodStatus {
     #[serde(default)]
     pub(crate) phase: String,
-    #[serde(default)]
+    /// Those that a controller reads.
+    #[serde(default, deserialize_with = "read_conditions")]
     pub(crate) conditions: Vec<PodCondition>,
     #[serde(default, rename = "podIPs")]
     pub(crate) pod_ips: Vec<PodIp>,
+}
+
+/// Drops conditions that no controller reads: a kubelet writes six.
+fn read_conditions<'de, D: Deserializer<'de>>(of: D) -> Result<Vec<PodCondition>, D::Error> {
+    let mut conditions = Vec::<PodCondition>::deserialize(of)?;
+    conditions.retain(|one| matches!(one.kind.as_str(), "Ready" | "PodScheduled"));
+    conditions.shrink_to_fit();
+    Ok(conditions)
 }
 
 /// A condition of a pod.

@@ -64,7 +64,7 @@ impl Blueprint {
         }
         Ok(Rendered {
             template: PodTemplate {
-                spec: pod,
+                spec: pod.into(),
                 metadata: PodMetadata {
                     labels,
                     annotations: self.annotations.clone(),

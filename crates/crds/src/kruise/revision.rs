@@ -76,7 +76,7 @@ pub fn of_template(template: &PodTemplate) -> String {
 /// resources of containers.
 #[must_use]
 pub fn of_immutable_part(template: &PodTemplate) -> String {
-    let mut spec: Map<String, Value> = template.spec.clone();
+    let mut spec: Map<String, Value> = Map::clone(&template.spec);
     for list in ["containers", "initContainers"] {
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {

@@ -20,9 +20,11 @@ use crate::queue::Queue;
 /// a pool leaves the API server to the claims that emptied it.
 const POOL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Drops what no controller reads of a sandbox: its v1alpha1 form. That there is one matters.
+/// Drops what no controller reads of a sandbox: its v1alpha1 form. That there is one matters. Sandboxes of one template
+/// share its pod.
 pub(super) fn trim_sandbox(sandbox: &mut Sandbox) {
     trim(sandbox);
+    sandbox.spec.pod_template.spec.share();
     if let Some(annotations) = &mut sandbox.metadata.annotations
         && let Some(form) = annotations.get_mut(ALPHA_SANDBOX)
     {

@@ -187,7 +187,7 @@ pub(super) fn manifest(wanted: &Wanted<'_>) -> Value {
 
 /// The template's specification, with the sandbox's volume claims as volumes.
 fn spec(wanted: &Wanted<'_>) -> Map<String, Value> {
-    let mut spec = wanted.sandbox.spec.pod_template.spec.clone();
+    let mut spec = Map::clone(&wanted.sandbox.spec.pod_template.spec);
     let claims = wanted.sandbox.spec.volume_claim_templates.iter().flatten();
     for claim in claims {
         let volume = json!({

@@ -31,6 +31,18 @@ impl Controllers {
         group: fn(&K) -> Option<String>,
         notify: impl FnMut(Change<'_, K>) + Send + 'static,
     ) -> Arc<Cache<K>> {
+        self.watch_trimmed(tasks, config, trim, group, notify)
+    }
+
+    /// The same, with a `trim` of the kind's own.
+    fn watch_trimmed<K: Kind>(
+        &self,
+        tasks: &mut Tasks,
+        config: watcher::Config,
+        trim: fn(&mut K),
+        group: fn(&K) -> Option<String>,
+        notify: impl FnMut(Change<'_, K>) + Send + 'static,
+    ) -> Arc<Cache<K>> {
         let api = Api::<K>::all(self.client.clone());
         let (cache, watch) = watch_kind(api, config, trim, group, notify);
         tasks.spawn("watch", watch);
@@ -133,9 +145,10 @@ impl Controllers {
         let updates = queues.updates.clone();
         let mut changed = ChangedPools::new(GROUP);
         tasks.spawn("changed sets", changed.forward(queues.sets.clone()));
-        self.watch_all(
+        self.watch_trimmed(
             tasks,
             watcher::Config::default(),
+            trim_sandbox,
             claim_group,
             move |change: Change<'_, Sandbox>| match change {
                 Change::Applied(sandbox) => {
@@ -285,5 +298,13 @@ fn wake(queue: &Queue<Sandbox>, sandboxes: &Cache<Sandbox>, template: &SandboxTe
         if refers {
             queue.add_key(&key(&*sandbox));
         }
+    }
+}
+
+/// Drops what no controller reads of a sandbox. Sandboxes of one template share its pod.
+fn trim_sandbox(sandbox: &mut Sandbox) {
+    trim(sandbox);
+    if let Some(template) = &mut sandbox.spec.template {
+        template.spec.share();
     }
 }
