@@ -54,6 +54,8 @@ class Suite:
     generated: bool = False
     #: Whether its lanes are kept free until the suite that it waits for has ended: it takes longest.
     kept: bool = False
+    #: The number of the first real node of its cluster. Suites side by side have different ones.
+    nodes: int | None = None
 
     process: subprocess.Popen | None = field(default=None, repr=False)
     begun: float = 0
@@ -79,6 +81,8 @@ class Suite:
         environment = os.environ | {
             "SHOAL_TEST_DATA": str(self.directory / "data"), "SHOAL_TEST_IMAGES": str(images()),
         }
+        if self.nodes is not None:
+            environment["SHOAL_TEST_NODES"] = str(self.nodes)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*command, *self.arguments], cwd=ROOT, env=environment, start_new_session=True,
@@ -137,6 +141,13 @@ def attacks(*names: str) -> list[str]:
     return [str((HOSTILE / f"test_{name}.py").relative_to(ROOT)) for name in names]
 
 
+def cluster_files(*names: str) -> list[str]:
+    """The files of tests with a cluster, or those with these names."""
+    directory = ROOT / "conformance" / "cluster"
+    paths = [directory / f"test_{name}.py" for name in names] or sorted(directory.glob("test_*.py"))
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
 def suites() -> list[Suite]:
     """All suites, those that take longest first."""
     interpreter = "conformance/interpreter"
@@ -145,24 +156,29 @@ def suites() -> list[Suite]:
     workers = ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
     apart = [f"--ignore={path}" for path in single]
     # They disturb the operator, and wait until it has recovered.
-    storms = [f"conformance/cluster/test_operator_{name}.py" for name in ("storm", "model")]
-    # A machine has one real node at a time.
-    modules = (
-        "cluster", "install", "checkpoints_node", "checkpoints_elsewhere", "checkpoints_peers", "checkpoints_kills",
-        "checkpoints_room", "checkpoints_sdk", "router", "sdk", "sdk_processors", "shoal_cluster",
-        "templates_pools",
-    )
-    node = [f"conformance/cluster/test_{name}.py" for name in modules]
-    others = [f"--ignore={path}" for path in (*storms, *node)]
+    storms = cluster_files("operator_storm", "operator_model")
+    # Clusters with a real node, which runs pods.
+    node = cluster_files("cluster", "install", "router", "sdk", "sdk_processors", "shoal_cluster", "templates_pools")
+    saves = cluster_files(*(f"checkpoints_{part}" for part in ("node", "elsewhere", "peers", "kills", "room", "sdk")))
+    # They wait for timers: of a schedule, and of what a dead program left.
+    timers = cluster_files("kruise_autoscaler", "kruise_nodes", "kruise_quotas", "kruise_update")
+    kruise = [path for path in cluster_files() if "/test_kruise_" in path and path not in timers]
+    others = [path for path in cluster_files() if path not in {*storms, *node, *saves, *timers, *kruise}]
     found = [
         # They wait: for packages, and for a compiler that began while the server was compiled.
         Suite("interpreter-template", 1000, [], module="conformance.interpreter.server", lanes=0),
         Suite("session-template", 1000, [], module="conformance.sessions.server", lanes=0),
         Suite("cluster-programs", 1500, [], module="conformance.cluster.binaries", lanes=0),
-        Suite("cluster", 2100, ["conformance/cluster", *others], after="cluster-programs", kept=True),
-        Suite("cluster-node", 2400, node, after="cluster-programs", kept=True),
+        Suite("cluster-saves", 2400, saves, after="cluster-programs", kept=True, nodes=0),
+        Suite("cluster-node", 2400, node, after="cluster-programs", kept=True, nodes=2),
+        Suite("cluster-kruise", 2100, kruise, after="cluster-programs", kept=True),
+        Suite("cluster-timers", 1500, timers, after="cluster-programs", lanes=0),
+        Suite("cluster", 1500, others, after="cluster-programs"),
         Suite("cluster-storm", 1200, storms, after="cluster-programs"),
-        Suite("cluster-sdk", 1200, ["-p", "conformance.cluster.sdk_cases", *SDK_IN_CLUSTER], after="cluster-node"),
+        Suite(
+            "cluster-sdk", 1200, ["-p", "conformance.cluster.sdk_cases", *SDK_IN_CLUSTER], after="cluster-programs",
+            nodes=4,
+        ),
         Suite("crash-rest", 1200, attacks("crash_rest")),
         # The fake internet exists once on a machine, so one suite has all attacks that use it.
         Suite("internet", 1800, attacks("exhaustion", "egress", "access")),
@@ -198,15 +214,15 @@ def suites() -> list[Suite]:
 
 
 def check_complete(found: list[Suite]) -> None:
-    """Every file of attacks is in a suite, and every file that needs a real node is in the one that has it."""
+    """Every file is in a suite, and every file that needs a real node is in one that has it."""
     named = {argument for suite in found for argument in suite.arguments}
     written = {str(path.relative_to(ROOT)) for path in HOSTILE.glob("test_*.py")}
     assert written <= named, f"in no suite: {sorted(written - named)}"
-    # Two suites with a real node would take each other's.
-    real = {path for path in (ROOT / "conformance" / "cluster").glob("test_*.py") if "real_cluster" in path.read_text()}
-    (node,) = (suite for suite in found if suite.name == "cluster-node")
-    missing = {str(path.relative_to(ROOT)) for path in real} - set(node.arguments)
-    assert not missing, f"not in the suite with the real node: {sorted(missing)}"
+    with_node = {argument for suite in found if suite.nodes is not None for argument in suite.arguments}
+    real = {path for path in cluster_files() if "real_cluster" in (ROOT / path).read_text()}
+    assert real <= with_node, f"in no suite with a real node: {sorted(real - with_node)}"
+    clusters = cluster_files()
+    assert set(clusters) <= named, f"in no suite: {sorted(set(clusters) - named)}"
 
 
 def run_all(waiting: list[Suite], lanes: int) -> bool:
@@ -249,7 +265,7 @@ def stop(*_) -> None:
 def main(names: list[str]) -> int:
     signal.signal(signal.SIGTERM, stop)
     chosen = [suite for suite in suites() if not names or suite.name in names]
-    lanes = int(os.environ.get("SHOAL_TEST_LANES", "0")) or (os.cpu_count() or 2) * 2
+    lanes = int(os.environ.get("SHOAL_TEST_LANES", "0")) or (os.cpu_count() or 2) * 3
     return 0 if run_all(chosen, lanes) else 1
 
 

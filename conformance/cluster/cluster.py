@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .control_plane import ControlPlane
-from .node import MACHINE, Link, Node
+from .node import FIRST, Link, Node
 from .objects import Objects
 
 #: The taint of the fake node when there is a real one too: pods that tolerate it are not run.
@@ -14,12 +14,13 @@ FAKE = {"key": "node/fake", "operator": "Exists"}
 
 
 class Cluster(ControlPlane):
-    """A control plane with a fake node and, with `node`, a real one, of which a machine has at most one cluster."""
+    """A control plane with a fake node and, with `node`, a real one."""
 
     def __init__(self, directory: Path, node: bool = False) -> None:
+        link = Link(FIRST)
         if node:
-            Link(0).add()
-        super().__init__(directory, address=MACHINE if node else "127.0.0.1")
+            link.add()
+        super().__init__(directory, address=link.machine if node else "127.0.0.1")
         self.node = Node(self) if node else None
         self.objects = Objects(self)
 
@@ -35,7 +36,7 @@ class Cluster(ControlPlane):
     @contextmanager
     def another_node(self):
         """A second real node, which ends with the block."""
-        Link(1).add()
+        Link(FIRST + 1).add()
         node = Node(self, 1)
         node.start()
         node.join(self.node)

@@ -20,8 +20,8 @@ from ..installation import program, wait_until
 from . import binaries, images
 from .control_plane import API_SERVICE, ControlPlane
 
-#: The address of the API server.
-MACHINE = "10.244.255.1"
+#: The number of the first node of this process's cluster. Clusters side by side have different ones.
+FIRST = int(os.environ.get("SHOAL_TEST_NODES", "0"))
 KUBELET_PORT, KUBELET_HEALTH_PORT = 16445, 16446
 
 #: Host paths and the node's own directories that are mounted there.
@@ -45,7 +45,7 @@ SYSCTLS = {
 
 @dataclass(frozen=True)
 class Link:
-    """The link between the machine and a node, and the network of the node's pods."""
+    """The link between the machine and a node, and the network of the node's pods. A machine has one of each number."""
 
     number: int
 
@@ -81,17 +81,17 @@ class Link:
 
 
 class Node:
-    """A node of a cluster whose API server listens on `MACHINE`. A machine has at most one of each number."""
+    """A node of a cluster whose API server listens at the machine's end of the first node's link."""
 
     def __init__(self, cluster: ControlPlane, number: int = 0) -> None:
         self.cluster = cluster
-        self.link = Link(number)
+        self.link = Link(FIRST + number)
         self.name = f"node-{number}"
         # A node of the number may have been here before.
         self.directory = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=cluster.directory))
         self.directory.chmod(0o755)
         #: The cgroup of its pods: a kubelet ends what it does not know there.
-        self.groups = "/" if number == 0 else f"/shoal-k8s-{number}"
+        self.groups = "/" if self.link.number == 0 else f"/shoal-k8s-{self.link.number}"
         self.shim = binaries.shim()
         for part in (*OWN.values(), "cni", "images", "opt", "sysctl"):
             (self.directory / part).mkdir(parents=True)
@@ -193,8 +193,8 @@ class Node:
             lines.append(f"mkdir -p {path}; mount --bind {place}/{own} {path}")
         lines.append(START.format(
             place=place, link=self.link.of_node, address=self.link.node, gateway=self.link.machine, kube=self.cluster.bin,
-            shim=self.shim, kubeconfig=self.kubeconfig, name=self.name, service=API_SERVICE, server=MACHINE,
-            port=self.cluster.port,
+            shim=self.shim, kubeconfig=self.kubeconfig, name=self.name, service=API_SERVICE,
+            server=self.cluster.address, port=self.cluster.port,
         ))
         return "\n".join(lines)
 
