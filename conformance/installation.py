@@ -119,14 +119,18 @@ def sparse_disk(data: Path, settings: list[str]) -> None:
 
 
 def wait_until(condition, seconds: float, what: str):
-    """The first true value of `condition`; fails when there is none before the timeout."""
-    end = time.monotonic() + seconds
+    """The first true value of `condition`; fails when there is none before the timeout.
+
+    The longer it has taken, the longer are the pauses between two looks: they cost a busy machine more than they find.
+    """
+    begun = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
-        time.sleep(0.02)
+        taken = time.monotonic() - begun
+        assert taken < seconds, f"{what}: not within {seconds} s"
+        time.sleep(min(max(taken / 20, 0.02), 0.3))
 
 
 def instance_of(data: Path) -> str:
