@@ -186,13 +186,14 @@ impl RouteTable for Routes {
         Box::pin(async move { routes.authorize(&name, credential).await })
     }
 
-    fn current(&self) -> Vec<Arc<Route>> {
+    fn find_by_token(&self, is_wanted: &dyn Fn(&Token) -> bool) -> Option<SandboxId> {
+        // The watch goes on meanwhile.
         let sandboxes = self.sandboxes.watched.filter(record::is_claimed);
-        let routes = sandboxes.iter().filter_map(|sandbox| {
-            let address = self.sandboxes.address(sandbox)?;
-            Some(Arc::new(Self::route(sandbox, address)))
-        });
-        routes.collect()
+        let found = sandboxes.into_iter().find(|sandbox| {
+            record::access_token(sandbox).is_some_and(|token| is_wanted(&token))
+                && self.sandboxes.address(sandbox).is_some()
+        })?;
+        Some(identity::sandbox_id(&found))
     }
 
     fn ended(&self, route: &Route) -> BoxFuture<'static, ()> {

@@ -153,8 +153,9 @@ pub trait RouteTable: Send + Sync {
         credential: Credential,
     ) -> BoxFuture<'static, Result<Authorized, NotAuthorized>>;
 
-    /// The routes of all sandboxes that run, or are parked.
-    fn current(&self) -> Vec<Arc<Route>>;
+    /// Of the sandboxes that run or are parked, one whose `envd_access_token` is wanted. It looks at all of them, so
+    /// a look must cost little.
+    fn find_by_token(&self, is_wanted: &dyn Fn(&Token) -> bool) -> Option<SandboxId>;
 
     /// Resolves when this execution has ended or its tokens were rotated; immediately if that has
     /// already happened.

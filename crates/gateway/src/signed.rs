@@ -4,6 +4,7 @@
 //! signature depends on the sandbox's token, so the gateway finds the sandbox by trying each.
 
 use http::{Method, Uri};
+use shoal_core::auth::Token;
 use shoal_core::routes::RouteTable;
 use shoal_protocol::ENVD_PORT;
 use shoal_protocol::signature::{Claim, Operation, Prepared, Signature, parse_expiration};
@@ -51,12 +52,11 @@ pub(crate) fn find(method: &Method, uri: &Uri, routes: &dyn RouteTable) -> Optio
     };
     let claim = Prepared::new(&claim);
     // The daemon checks the expiration.
-    routes.current().into_iter().find_map(|route| {
-        let token = route.envd_access_token.as_ref()?;
-        claim.is_signed(token.reveal(), &signature).then(|| Target {
-            sandbox: route.sandbox.clone(),
-            port: ENVD_PORT,
-        })
+    let signed_it = |token: &Token| claim.is_signed(token.reveal(), &signature);
+    let sandbox = routes.find_by_token(&signed_it)?;
+    Some(Target {
+        sandbox,
+        port: ENVD_PORT,
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use shoal_core::BoxFuture;
-use shoal_core::auth::TokenSeed;
+use shoal_core::auth::{Token, TokenSeed};
 use shoal_core::id::{ExecutionId, KeyId, SandboxId, TeamId, entropy_of};
 use shoal_core::routes::{
     Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable,
@@ -173,13 +173,11 @@ impl RouteTable for Table {
         Box::pin(std::future::ready(Err(NotAuthorized::NotFound)))
     }
 
-    fn current(&self) -> Vec<Arc<Route>> {
+    fn find_by_token(&self, is_wanted: &dyn Fn(&Token) -> bool) -> Option<SandboxId> {
         let state = self.state.read();
-        state
-            .places
-            .values()
-            .map(|place| place.route.clone())
-            .collect()
+        let mut routes = state.places.values().map(|place| &place.route);
+        let found = routes.find(|route| route.envd_access_token.as_ref().is_some_and(is_wanted));
+        found.map(|route| route.sandbox.clone())
     }
 
     fn ended(&self, route: &Route) -> BoxFuture<'static, ()> {
@@ -252,7 +250,7 @@ mod tests {
         table.put(&key("a"), "1", None);
         assert_eq!((address(&table, "a"), address(&table, "b")), (None, at(2)));
         table.retain(&HashSet::new());
-        assert_eq!(table.current().len(), 0);
+        assert!(table.find_by_token(&|_| true).is_none());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use shoal_core::BoxFuture;
+use shoal_core::auth::Token;
 use shoal_core::id::{KeyId, SandboxId};
 use shoal_core::routes::{
     Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable, Visit, WakeAuth,
@@ -120,8 +121,10 @@ impl RouteTable for EngineRoutes {
         Box::pin(async move { sandboxes.admit(&name, credential).await })
     }
 
-    fn current(&self) -> Vec<Arc<Route>> {
-        self.0.registry.routes()
+    fn find_by_token(&self, is_wanted: &dyn Fn(&Token) -> bool) -> Option<SandboxId> {
+        let mut routes = self.0.registry.routes().into_iter();
+        let found = routes.find(|route| route.envd_access_token.as_ref().is_some_and(is_wanted));
+        found.map(|route| route.sandbox.clone())
     }
 
     fn key_deleted(&self, key: KeyId) -> BoxFuture<'static, ()> {

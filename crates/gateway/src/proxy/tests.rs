@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use shoal_core::BoxFuture;
 use shoal_core::auth::{Token, TokenSeed};
-use shoal_core::id::{KeyId, TeamId};
+use shoal_core::id::{KeyId, SandboxId, TeamId};
 use shoal_core::routes::{Authorized, Credential, NotAuthorized, NotResumed, WakeAuth};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -70,7 +70,7 @@ impl OneSandbox {
 }
 
 impl RouteTable for OneSandbox {
-    fn lookup(&self, id: &shoal_core::id::SandboxId) -> Lookup {
+    fn lookup(&self, id: &SandboxId) -> Lookup {
         match self
             .route
             .borrow()
@@ -107,10 +107,7 @@ impl RouteTable for OneSandbox {
         Some(Visit::until_dropped(self.visits.clone()))
     }
 
-    fn wake(
-        &self,
-        _: &shoal_core::id::SandboxId,
-    ) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {
+    fn wake(&self, _: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {
         let woken = self.asleep.lock().take().unwrap_or(Err(NotResumed::Gone));
         if let Ok(route) = &woken {
             self.route.send_replace(Some(route.clone()));
@@ -144,8 +141,10 @@ impl RouteTable for OneSandbox {
         Box::pin(async move { admitted })
     }
 
-    fn current(&self) -> Vec<Arc<Route>> {
-        self.route.borrow().iter().cloned().collect()
+    fn find_by_token(&self, is_wanted: &dyn Fn(&Token) -> bool) -> Option<SandboxId> {
+        let route = self.route.borrow().clone()?;
+        let token = route.envd_access_token.as_ref()?;
+        is_wanted(token).then(|| route.sandbox.clone())
     }
 
     fn key_deleted(&self, _: KeyId) -> BoxFuture<'static, ()> {
@@ -172,7 +171,7 @@ struct Fixture {
 }
 
 fn sandbox() -> Route {
-    let sandbox: shoal_core::id::SandboxId = "iabc".parse().unwrap();
+    let sandbox: SandboxId = "iabc".parse().unwrap();
     Route {
         team: TeamId::from_entropy([1; 16]),
         execution: ExecutionId::from_entropy([1; 16]),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use shoal_core::BoxFuture;
 use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
+use shoal_core::auth::Token;
 use shoal_core::clock::Clock;
 use shoal_core::id::{KeyId, SandboxId};
 use shoal_core::routes::{
@@ -59,8 +60,8 @@ impl RouteTable for AuditedRoutes {
         self.inner.key_deleted(key)
     }
 
-    fn current(&self) -> Vec<Arc<Route>> {
-        self.inner.current()
+    fn find_by_token(&self, is_wanted: &dyn Fn(&Token) -> bool) -> Option<SandboxId> {
+        self.inner.find_by_token(is_wanted)
     }
 
     fn ended(&self, route: &Route) -> BoxFuture<'static, ()> {
