@@ -169,8 +169,8 @@ def suites() -> list[Suite]:
         Suite("interpreter-template", 1000, [], module="conformance.interpreter.server", lanes=0),
         Suite("session-template", 1000, [], module="conformance.sessions.server", lanes=0),
         Suite("cluster-programs", 1500, [], module="conformance.cluster.binaries", lanes=0),
-        Suite("cluster-saves", 2400, saves, after="cluster-programs", kept=True, nodes=0),
-        Suite("cluster-node", 2400, node, after="cluster-programs", kept=True, nodes=2),
+        Suite("cluster-saves", 3000, saves, after="cluster-programs", kept=True, nodes=0),
+        Suite("cluster-node", 3000, node, after="cluster-programs", kept=True, nodes=2),
         Suite("cluster-kruise", 2100, kruise, after="cluster-programs", kept=True),
         Suite("cluster-timers", 1500, timers, after="cluster-programs", lanes=0),
         Suite("cluster", 1500, others, after="cluster-programs"),
@@ -265,7 +265,7 @@ def stop(*_) -> None:
 def main(names: list[str]) -> int:
     signal.signal(signal.SIGTERM, stop)
     chosen = [suite for suite in suites() if not names or suite.name in names]
-    lanes = int(os.environ.get("SHOAL_TEST_LANES", "0")) or (os.cpu_count() or 2) * 3
+    lanes = int(os.environ.get("SHOAL_TEST_LANES", "0")) or (os.cpu_count() or 2) * 2
     return 0 if run_all(chosen, lanes) else 1
 
 

@@ -178,7 +178,8 @@ def test_the_headers_say_what_a_snapshot_keeps_and_for_how_long(source, api, rea
 
 def test_forks_go_on_with_the_memory_of_their_source(source, api, node, real_cluster):
     before = counted(source)
-    forks = source.fork(count=20, timeout=600)
+    # All twenty in one call take longer than a call may, on a machine that is busy with other suites.
+    forks = [fork for _ in range(4) for fork in source.fork(count=5, timeout=600)]
     assert all(isinstance(one, Sandbox) for one in forks), forks
     assert len({fork.sandbox_id for fork in forks}) == 20
     for fork in forks:
