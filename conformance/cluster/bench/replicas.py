@@ -215,6 +215,8 @@ def many(bench: Bench, count: int) -> None:
         list(threads.map(make, range(count)))
     wait_until(lambda: running(bench) >= count, LONGEST, f"{count} sandboxes run")
     ours = timed(lambda: pages(bench, ""))
+    # The API server may have closed the connection, which was idle meanwhile.
+    bench.api = Api(bench.cluster)
     theirs = timed(lambda: pages_of_api_server(bench))
     seen = pages(bench, "")
     assert len(seen) == len(set(seen)) >= count, "each is listed once"
