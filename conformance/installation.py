@@ -121,7 +121,7 @@ def sparse_disk(data: Path, settings: list[str]) -> None:
 def wait_until(condition, seconds: float, what: str):
     """The first true value of `condition`; fails when there is none before the timeout.
 
-    The longer it has taken, the longer are the pauses between two looks: they cost a busy machine more than they find.
+    The pauses between two looks grow with the time waited, which leaves the processors of a busy machine to others.
     """
     begun = time.monotonic()
     while True:

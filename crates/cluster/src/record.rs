@@ -57,7 +57,7 @@ pub(crate) fn of(sandbox: &Sandbox, now: Time) -> SandboxRecord {
     }
 }
 
-/// What a list looks at in a sandbox. A record takes ten times as long to make.
+/// The fields of a sandbox by which lists select and sort. A record takes ten times as long to make.
 pub(crate) struct Brief {
     sandbox: Arc<Sandbox>,
     id: SandboxId,

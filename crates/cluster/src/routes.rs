@@ -187,7 +187,7 @@ impl RouteTable for Routes {
     }
 
     fn find_by_token(&self, is_wanted: &dyn Fn(&Token) -> bool) -> Option<SandboxId> {
-        // The watch goes on meanwhile.
+        // A copy, so that no lock is held while tokens are compared.
         let sandboxes = self.sandboxes.watched.filter(record::is_claimed);
         let found = sandboxes.into_iter().find(|sandbox| {
             record::access_token(sandbox).is_some_and(|token| is_wanted(&token))

@@ -95,7 +95,7 @@ pub struct ListFilter {
     pub all_teams: bool,
 }
 
-/// What a list looks at in a sandbox. Backends that make a record of something else make those of the page only.
+/// The fields by which lists select and sort. A backend that converts its objects to records converts those of the page only.
 pub trait Listed {
     /// When it was started.
     fn started_at(&self) -> Timestamp;
