@@ -27,6 +27,9 @@ OUTPUT = {
     "watch.mjs": r"page 1\npage 2\npage 3\ncreated: 1\.html 2\.html 3\.html\n",
 }
 
+#: The SDK's HTTP client may abort the interpreter by this signal after the program has ended: curioswitch/pyqwest#164.
+ABORTED = signal.SIGABRT
+
 
 def programs() -> set[str]:
     return {path.name for path in EXAMPLES.iterdir() if path.suffix != ".md"}
@@ -45,7 +48,6 @@ def check(name: str, server, scratch: Path) -> None:
         (scratch / name).write_text(program.read_text())
         command = [node(), scratch / name]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=scratch, timeout=200)
-    # The SDK's HTTP client may abort the interpreter after the program has ended: curioswitch/pyqwest#164.
-    aborted = program.suffix == ".py" and done.returncode == -signal.SIGABRT
+    aborted = program.suffix == ".py" and done.returncode == -ABORTED
     assert done.returncode == 0 or aborted, done.stdout + done.stderr
     assert re.fullmatch(OUTPUT[name], done.stdout), done.stdout

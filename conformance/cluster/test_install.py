@@ -178,6 +178,8 @@ def test_the_tutorial_of_a_cluster(imported, installed, tmp_path):
     script = "\n".join(["set -eu", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT", *blocks]).replace("3000", str(free_port()))
     [manifest] = re.findall(r"<<'EOF'\n(.*?)^EOF$", script, re.DOTALL | re.MULTILINE)
     script = script.replace(manifest, json.dumps(on_this_machine(yaml.safe_load(manifest))) + "\n")
+    assert "\npython3 parallel.py\n" in script
+    script = script.replace("\npython3 parallel.py\n", f"\npython3 parallel.py || test $? = {128 + examples.ABORTED}\n")
     environment = imported.environment()
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     shutil.copy(examples.EXAMPLES / "parallel.py", tmp_path)

@@ -32,21 +32,25 @@ use crate::user::Users;
 
 mod apply;
 mod contents;
+mod control;
 mod dirty;
 mod home;
 mod identity;
 mod listener;
 mod notifier;
+mod run;
 mod scan;
 mod table;
 mod watcher;
+mod write;
 
 use apply::Applier;
+use control::Control;
 use home::{Home, PathError};
 use identity::Identity;
 use listener::Listener;
 use table::{Counter, Table};
-use watcher::{Control, Watcher};
+use watcher::Watcher;
 
 /// Limit of concurrent requests that have a thread; others wait. Watches are not among them.
 const MAX_WORKERS: usize = 8;
@@ -323,20 +327,19 @@ fn identity_uid() -> u32 {
 
 /// Makes all changes of a body. Those before an error are made.
 fn apply_all(pieces: Pieces, mut applier: Applier) -> Result<Vec<u8>, RequestError> {
-    let (mut changes, mut lines) = (Changes::new(pieces), Vec::new());
-    loop {
+    let mut changes = Changes::new(pieces);
+    let ended = loop {
         match changes.next_change() {
-            Ok(Some(change)) => push_line(&mut lines, &applier.apply(&change)),
-            Ok(None) => {
-                applier.finish();
-                return Ok(lines);
-            }
-            Err(error) => {
-                applier.finish();
-                return Err(RequestError::bad_request(error.to_string()));
-            }
+            Ok(Some(change)) => applier.apply(&change),
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(RequestError::bad_request(error.to_string())),
         }
+    };
+    let mut lines = Vec::new();
+    for outcome in applier.finish() {
+        push_line(&mut lines, &outcome);
     }
+    ended.map(|()| lines)
 }
 
 fn push_line(lines: &mut Vec<u8>, line: &impl Serialize) {

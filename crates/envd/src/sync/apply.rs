@@ -1,36 +1,35 @@
 //! Applies changes from the server to a home directory.
-//!
-//! A file is written in place, in the order that `session_files::interrupted` describes. The bytes beyond the old end come
-//! first: a full disk is detected while the old contents are complete. The other bytes follow, and the truncation is last.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, OFlags};
+use rustix::io::Errno;
 use shoal_protocol::sync::frame::Change;
 use shoal_protocol::sync::{AppliedLine, FoundLine};
 use shoal_session_files::path::SessionPath;
-use shoal_session_files::returning;
 use shoal_session_files::state::FileState;
 
 use super::contents::{self, Known, Stamp, digest_of};
 use super::home::{self, Home, PathError};
+use super::run::Run;
 use super::table::{Counter, Table};
+use super::write::{create, overwrite};
 
 /// How many times a change is retried when the file changes concurrently.
 const ATTEMPTS: usize = 3;
 
+/// How many changes in one request are many: probably another request follows.
+const MANY: usize = 64;
+
+/// How long the server takes from one change to the next.
+const GAP: Duration = Duration::from_millis(200);
+
 /// The maximum length of an error message, in characters.
 const MESSAGE_MAX: usize = 256;
-
-/// The execute bits of a mode, and the read bits that they are derived from.
-const EXECUTE: u32 = 0o111;
-const READ: u32 = 0o444;
 
 /// Applies changes to one home directory.
 pub(super) struct Applier {
@@ -40,10 +39,14 @@ pub(super) struct Applier {
     counter: Counter,
     /// Directories that lost files, and may be empty.
     emptied: BTreeSet<SessionPath>,
+    /// The directory of the last change.
+    run: Option<Run>,
+    /// What became of each change.
+    outcomes: Vec<AppliedLine>,
 }
 
 /// The outcome of one attempt.
-enum Attempt {
+pub(super) enum Attempt {
     /// The path has the requested contents.
     Done(Option<Known>),
     /// The path has other contents than the change expects.
@@ -59,54 +62,120 @@ impl Applier {
             table,
             counter,
             emptied: BTreeSet::new(),
+            run: None,
+            outcomes: Vec::new(),
         }
     }
 
     /// Applies a change. Blocking.
-    pub(super) fn apply(&mut self, change: &Change) -> AppliedLine {
+    pub(super) fn apply(&mut self, change: &Change) {
+        let path = &change.head.path;
+        if self.run.as_ref().is_some_and(|run| !run.has(path)) {
+            self.end_run();
+        }
+        let outcome = self.outcome(change);
+        if let (AppliedLine::Done { .. }, Some(run)) = (&outcome, &mut self.run) {
+            run.changed(self.outcomes.len(), path.clone());
+        }
+        self.outcomes.push(outcome);
+        if self.outcomes.len() >= MANY
+            && let Some(table) = &self.table
+        {
+            table.lock().expect_more(Instant::now() + GAP);
+        }
+    }
+
+    /// Removes the directories that removals emptied, and tells what became of each change. Blocking.
+    pub(super) fn finish(mut self) -> Vec<AppliedLine> {
+        self.end_run();
+        self.prune(None);
+        self.outcomes
+    }
+
+    fn outcome(&mut self, change: &Change) -> AppliedLine {
         let table = self.table.clone();
-        let mut table = table.as_deref().map(Mutex::lock);
         for _ in 0..ATTEMPTS {
-            match self.attempt(change, table.as_deref()) {
-                Ok(Attempt::Again) => {}
+            // A directory that was open for a while may be gone.
+            let reused = self.run.as_ref().is_some_and(|run| !run.is_new());
+            let mut locked = table.as_deref().map(Mutex::lock);
+            match self.attempt(change, locked.as_deref()) {
                 Ok(Attempt::Done(known)) => {
-                    let at = match &mut table {
+                    let at = match &mut locked {
                         Some(table) => table.written(&change.head.path, known),
                         None => self.counter.next(),
                     };
                     return AppliedLine::Done { at };
                 }
+                Ok(Attempt::Again) => {}
+                Ok(Attempt::Differs(_)) | Err(_) if reused => {}
                 Ok(Attempt::Differs(state)) => return AppliedLine::Differs { state },
                 Err(error) => return failed(&error.to_string()),
             }
+            drop(locked);
+            self.end_run();
         }
         failed(&format!("{} changes all the time", change.head.path))
     }
 
-    /// Removes the directories that removals emptied. Blocking.
-    pub(super) fn finish(mut self) {
-        self.prune(None);
+    /// Closes the directory of the last changes. Those that were made elsewhere count as not made.
+    fn end_run(&mut self) {
+        let Some(run) = self.run.take() else {
+            return;
+        };
+        for (number, path) in run.end(&self.home) {
+            if let Some(table) = &self.table {
+                table.lock().written(&path, None);
+            }
+            if let Some(outcome) = self.outcomes.get_mut(number) {
+                *outcome = AppliedLine::Differs { state: None };
+            }
+        }
     }
 
     fn attempt(&mut self, change: &Change, table: Option<&Table>) -> Result<Attempt, PathError> {
+        let head = &change.head;
+        let path = &head.path;
+        let run = match self.run.take() {
+            Some(run) => run,
+            None => match (
+                Run::open(&self.home, path, false),
+                head.write,
+                head.expected,
+            ) {
+                (Err(PathError::Missing(_)), None, _) => return Ok(Attempt::Done(None)),
+                (Err(PathError::Missing(_)), _, Some(_)) => return Ok(Attempt::Differs(None)),
+                (Err(PathError::Missing(_)), Some(_), None) => Run::open(&self.home, path, true)?,
+                (run, ..) => run?,
+            },
+        };
+        let attempt = self.attempt_in(run.directory(), change, table);
+        self.run = Some(run);
+        attempt
+    }
+
+    fn attempt_in(
+        &mut self,
+        up: &OwnedFd,
+        change: &Change,
+        table: Option<&Table>,
+    ) -> Result<Attempt, PathError> {
         let (head, contents) = (&change.head, change.contents.as_slice());
         let path = &head.path;
-        let up = match (self.home.parent(path), head.write, head.expected) {
-            (Err(PathError::Missing(_)), None, _) => return Ok(Attempt::Done(None)),
-            (Err(PathError::Missing(_)), _, Some(_)) => return Ok(Attempt::Differs(None)),
-            (Err(PathError::Missing(_)), Some(_), None) => self.home.make_parent(path)?,
-            (up, ..) => up?,
-        };
-        let current = match self.current(&up, path, head.write.is_some(), table)? {
-            Current::Nothing => None,
-            Current::File(known) => Some(known),
-            Current::Changing => return Ok(Attempt::Again),
-        };
         let wanted = head.write.map(|write| FileState {
             digest: digest_of(contents),
             size: contents.len() as u64,
             executable: write.executable,
         });
+        if let (Some(wanted), None) = (wanted, head.expected)
+            && let Some(done) = create(up, path, wanted, contents)?
+        {
+            return Ok(Attempt::Done(Some(done)));
+        }
+        let current = match self.current(up, path, head.write.is_some(), table)? {
+            Current::Nothing => None,
+            Current::File(known) => Some(known),
+            Current::Changing => return Ok(Attempt::Again),
+        };
         let digest = current.map(|known| known.state.digest);
         if wanted.map(|wanted| wanted.digest) != digest && digest != head.expected {
             return Ok(Attempt::Differs(current.map(|known| known.state)));
@@ -114,9 +183,12 @@ impl Applier {
         match (current, wanted) {
             (None, None) => Ok(Attempt::Done(None)),
             (Some(known), Some(wanted)) if known.state == wanted => Ok(Attempt::Done(Some(known))),
-            (Some(known), Some(wanted)) => overwrite(&up, path, &known, wanted, contents),
-            (None, Some(wanted)) => create(&up, path, wanted, contents),
-            (Some(known), None) => self.remove(&up, path, &known),
+            (Some(known), Some(wanted)) => overwrite(up, path, &known, wanted, contents),
+            (None, Some(wanted)) => {
+                let made = create(up, path, wanted, contents)?;
+                Ok(made.map_or(Attempt::Again, |known| Attempt::Done(Some(known))))
+            }
+            (Some(known), None) => self.remove(up, path, &known),
         }
     }
 
@@ -128,10 +200,13 @@ impl Applier {
         writes: bool,
         table: Option<&Table>,
     ) -> Result<Current, PathError> {
-        let is_directory = |stat: Stat| home::describe(&stat) == "a directory";
-        if writes && home::look(up, path.name()).is_ok_and(is_directory) {
-            // The path may be a directory whose last file was just removed.
-            self.prune(Some(path));
+        match home::look(up, path.name()) {
+            Err(Errno::NOENT) => return Ok(Current::Nothing),
+            Ok(stat) if writes && home::describe(&stat) == "a directory" => {
+                // It may be a directory whose last file was just removed.
+                self.prune(Some(path));
+            }
+            _ => {}
         }
         let (file, stat) = match home::open(up, path, OFlags::RDONLY) {
             Ok(opened) => opened,
@@ -142,7 +217,7 @@ impl Applier {
         if let Some(known) = table.and_then(|table| table.known(path, &stamp)) {
             return Ok(Current::File(known));
         }
-        let read = contents::read(&file, path);
+        let read = contents::read(&file, &stat, path);
         let read = read.map_err(|error| PathError::system(path.as_str(), error))?;
         Ok(read.map_or(Current::Changing, Current::File))
     }
@@ -190,98 +265,6 @@ fn failed(message: &str) -> AppliedLine {
     AppliedLine::Failed { message }
 }
 
-/// Overwrites a file in place: it keeps its inode.
-fn overwrite(
-    up: &OwnedFd,
-    path: &SessionPath,
-    known: &Known,
-    wanted: FileState,
-    contents: &[u8],
-) -> Result<Attempt, PathError> {
-    let system = |error: io::Error| PathError::system(path.as_str(), error);
-    let same = known.state.digest == wanted.digest;
-    // A change of the mode alone does not change the contents.
-    let access = if same { OFlags::RDONLY } else { OFlags::WRONLY };
-    let (file, stat) = home::open(up, path, access)?;
-    if Stamp::of(&stat) != known.stamp {
-        return Ok(Attempt::Again);
-    }
-    if known.state.executable != wanted.executable {
-        let mode = mode(stat.st_mode, wanted.executable);
-        rustix::fs::fchmod(&file, mode).map_err(|errno| system(errno.into()))?;
-    }
-    if !same {
-        write(&file, known.state.size, contents).map_err(system)?;
-    }
-    Ok(Attempt::Done(Some(
-        finished(&file, path, wanted, contents).map_err(system)?,
-    )))
-}
-
-fn create(
-    up: &OwnedFd,
-    path: &SessionPath,
-    wanted: FileState,
-    contents: &[u8],
-) -> Result<Attempt, PathError> {
-    let system = |error: io::Error| PathError::system(path.as_str(), error);
-    let mode = if wanted.executable { 0o777 } else { 0o666 };
-    let file = match home::create(up, path, mode) {
-        Ok(file) => file,
-        Err(rustix::io::Errno::EXIST) => return Ok(Attempt::Again),
-        Err(errno) => return Err(system(errno.into())),
-    };
-    if let Err(error) = file.write_all_at(contents, 0) {
-        // The file did not exist before.
-        let _ = rustix::fs::unlinkat(up, path.name(), AtFlags::empty());
-        return Err(system(error));
-    }
-    Ok(Attempt::Done(Some(
-        finished(&file, path, wanted, contents).map_err(system)?,
-    )))
-}
-
-fn write(file: &File, old: u64, contents: &[u8]) -> io::Result<()> {
-    let new = contents.len() as u64;
-    let common = usize::try_from(old.min(new)).unwrap_or(contents.len());
-    let (begin, end) = contents.split_at_checked(common).unwrap_or((contents, &[]));
-    if let Err(error) = file.write_all_at(end, old) {
-        // If this fails too, the file stays longer than before.
-        let _ = file.set_len(old);
-        return Err(error);
-    }
-    file.write_all_at(begin, 0)?;
-    if new < old {
-        file.set_len(new)?;
-    }
-    Ok(())
-}
-
-/// The table's entry of a file that was just written.
-fn finished(
-    file: &File,
-    path: &SessionPath,
-    state: FileState,
-    contents: &[u8],
-) -> io::Result<Known> {
-    Ok(Known {
-        state,
-        returns: returning::returns(path, contents),
-        stamp: Stamp::of(&rustix::fs::fstat(file)?),
-        settled: false,
-    })
-}
-
-/// A mode in which everyone who may read the file may execute it, or no one may.
-fn mode(old: u32, executable: bool) -> Mode {
-    let old = old & 0o7777;
-    Mode::from_raw_mode(if executable {
-        old | ((old & READ) >> 2)
-    } else {
-        old & !EXECUTE
-    })
-}
-
 /// The state of a path. Blocking.
 pub(super) fn look(home: &Home, path: &SessionPath) -> FoundLine {
     let other = |message: &str| FoundLine::Other {
@@ -291,8 +274,8 @@ pub(super) fn look(home: &Home, path: &SessionPath) -> FoundLine {
         let opened = home
             .parent(path)
             .and_then(|up| home::open(&up, path, OFlags::RDONLY));
-        let file = match opened {
-            Ok((file, _)) => file,
+        let (file, stat) = match opened {
+            Ok(opened) => opened,
             Err(PathError::Missing(_)) => return FoundLine::Nothing,
             // A path below a file or a link does not exist.
             Err(PathError::InTheWay { at, .. }) if at != path.as_str() => {
@@ -300,7 +283,7 @@ pub(super) fn look(home: &Home, path: &SessionPath) -> FoundLine {
             }
             Err(error) => return other(&error.to_string()),
         };
-        match contents::read(&file, path) {
+        match contents::read(&file, &stat, path) {
             Ok(Some(known)) => return FoundLine::File { state: known.state },
             Ok(None) => {}
             Err(error) => return other(&error.to_string()),
@@ -311,48 +294,66 @@ pub(super) fn look(home: &Home, path: &SessionPath) -> FoundLine {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Seek as _};
+    use shoal_protocol::sync::frame::{Head, Write};
 
     use super::*;
 
-    #[test]
-    fn a_file_is_written_whole_whatever_its_old_length() {
-        for (old, new) in [
-            ("", "new"),
-            ("older", "new"),
-            ("old", "newer"),
-            ("old", ""),
-            ("a", "b"),
-        ] {
-            let mut file = tempfile::tempfile().unwrap();
-            file.write_all_at(old.as_bytes(), 0).unwrap();
-            write(&file, old.len() as u64, new.as_bytes()).unwrap();
-            let mut found = String::new();
-            file.rewind().unwrap();
-            file.read_to_string(&mut found).unwrap();
-            assert_eq!(found, new, "over {old}");
+    fn new_file(path: &str) -> Change {
+        let write = Write {
+            size: 1,
+            executable: false,
+        };
+        Change {
+            head: Head {
+                path: path.parse().unwrap(),
+                expected: None,
+                write: Some(write),
+            },
+            contents: b"1".to_vec(),
         }
     }
 
-    #[test]
-    fn a_full_disk_is_found_while_the_old_contents_are_whole() {
-        // Each write to this device fails. The first one is that beyond the old end.
-        let full = File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/full")
-            .unwrap();
-        let error = write(&full, 2, b"abcd").unwrap_err();
-        assert!(matches!(
-            error.raw_os_error(),
-            Some(libc::EINVAL | libc::ENOSPC)
-        ));
+    fn applier(directory: &std::path::Path) -> Applier {
+        let home = Home::open(directory, rustix::process::geteuid().as_raw()).unwrap();
+        Applier::new(home, None, Counter::default())
     }
 
     #[test]
-    fn who_may_read_may_execute() {
-        assert_eq!(mode(0o100_644, true).as_raw_mode(), 0o755);
-        assert_eq!(mode(0o100_640, true).as_raw_mode(), 0o750);
-        assert_eq!(mode(0o100_755, false).as_raw_mode(), 0o644);
+    fn what_is_written_into_a_directory_that_moves_meanwhile_counts_as_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut applier = applier(dir.path());
+        for path in ["d/a", "d/b"] {
+            applier.apply(&new_file(path));
+        }
+        std::fs::rename(dir.path().join("d"), dir.path().join("e")).unwrap();
+        for path in ["d/c", "f/a"] {
+            applier.apply(&new_file(path));
+        }
+        let [a, b, c, other] = &applier.finish()[..] else {
+            panic!("another number of outcomes");
+        };
+        for outcome in [a, b, c] {
+            assert_eq!(*outcome, AppliedLine::Differs { state: None });
+        }
+        assert!(matches!(other, AppliedLine::Done { .. }), "{other:?}");
+        assert!(
+            dir.path().join("e/c").exists(),
+            "it is where the directory is"
+        );
+    }
+
+    #[test]
+    fn a_directory_that_is_removed_meanwhile_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut applier = applier(dir.path());
+        applier.apply(&new_file("d/a"));
+        std::fs::remove_dir_all(dir.path().join("d")).unwrap();
+        applier.apply(&new_file("d/b"));
+        let [gone, made] = &applier.finish()[..] else {
+            panic!("another number of outcomes");
+        };
+        assert_eq!(*gone, AppliedLine::Differs { state: None });
+        assert!(matches!(made, AppliedLine::Done { .. }), "{made:?}");
+        assert!(dir.path().join("d/b").exists());
     }
 }

@@ -22,7 +22,7 @@ const TICKS: Duration = Duration::from_millis(40);
 const OWNER_EXECUTES: RawMode = 0o100;
 
 /// The attributes that change with a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     device: u64,
     inode: u64,
@@ -71,26 +71,27 @@ pub(super) struct Known {
     pub(super) state: FileState,
     /// Whether such contents return.
     pub(super) returns: bool,
-    /// Its stamp, before and after it was read.
+    /// Its stamp, before and after it was read. The default if it was not read.
     pub(super) stamp: Stamp,
     /// Whether the stamp changes with the next change.
     pub(super) settled: bool,
 }
 
-/// Reads a file. None if it changes meanwhile.
+/// Reads a file that was just opened with these attributes. None if it changes meanwhile.
 ///
 /// # Errors
 /// When it cannot be read, or is too large.
-pub(super) fn read(file: &File, path: &SessionPath) -> io::Result<Option<Known>> {
+pub(super) fn read(file: &File, before: &Stat, path: &SessionPath) -> io::Result<Option<Known>> {
     let now = SystemTime::now();
-    let before = rustix::fs::fstat(file)?;
-    if u64::try_from(before.st_size).is_ok_and(|size| size > CONTENTS_MAX) {
+    let expected = u64::try_from(before.st_size).unwrap_or_default();
+    if expected > CONTENTS_MAX {
         return Err(too_large());
     }
-    let (digest, size, returns) = digest(file.take(CONTENTS_MAX + 1), path)?;
+    // Bytes beyond its size change the attributes, so they need no read of their own.
+    let (digest, size, returns) = digest(file.take(expected), expected, path)?;
     let after = rustix::fs::fstat(file)?;
-    let stamp = Stamp::of(&before);
-    if stamp != Stamp::of(&after) || i64::try_from(size) != Ok(before.st_size) {
+    let stamp = Stamp::of(before);
+    if stamp != Stamp::of(&after) || size != expected {
         return Ok(None);
     }
     Ok(Some(Known {
@@ -111,10 +112,16 @@ pub(super) fn too_large() -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, text)
 }
 
-/// The digest of all bytes, their number, and whether they return.
-fn digest(mut source: impl Read, path: &SessionPath) -> io::Result<(Digest, u64, bool)> {
+/// The digest of all bytes, their number, and whether they return. `expected` is their number, unless the file changes.
+fn digest(
+    mut source: impl Read,
+    expected: u64,
+    path: &SessionPath,
+) -> io::Result<(Digest, u64, bool)> {
     let (mut hasher, mut check) = (Sha256::new(), Contents::of(path));
-    let (mut piece, mut size) = (vec![0; PIECE], 0);
+    // A large buffer is a mapping of its own, which costs more than reading a small file.
+    let room = usize::try_from(expected).map_or(PIECE, |expected| expected.clamp(1, PIECE));
+    let (mut piece, mut size) = (vec![0; room], 0);
     loop {
         let count = match source.read(&mut piece) {
             Ok(0) => break,
@@ -137,6 +144,8 @@ pub(super) fn digest_of(contents: &[u8]) -> Digest {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt as _;
+
     use super::*;
 
     fn path(text: &str) -> SessionPath {
@@ -148,9 +157,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("a");
         std::fs::write(&name, "text").unwrap();
-        let known = read(&File::open(&name).unwrap(), &path("a"))
-            .unwrap()
-            .unwrap();
+        let read = || {
+            let file = File::open(&name).unwrap();
+            let stat = rustix::fs::fstat(&file).unwrap();
+            read(&file, &stat, &path("a"))
+        };
+        let known = read().unwrap().unwrap();
         assert_eq!(known.state.digest, digest_of(b"text"));
         assert_eq!((known.state.size, known.returns), (4, true));
         assert!(
@@ -158,10 +170,19 @@ mod tests {
             "the next change may come within the same tick"
         );
         std::fs::write(&name, "te\0t").unwrap();
-        let binary = read(&File::open(&name).unwrap(), &path("a"))
-            .unwrap()
-            .unwrap();
+        let binary = read().unwrap().unwrap();
         assert!(!binary.returns);
+        std::fs::write(&name, "").unwrap();
+        assert_eq!(read().unwrap().unwrap().state.digest, digest_of(b""));
+    }
+
+    #[test]
+    fn a_file_that_grew_since_it_was_opened_is_not_known() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"text", 0).unwrap();
+        let stat = rustix::fs::fstat(&file).unwrap();
+        file.write_all_at(b"more", 4).unwrap();
+        assert_eq!(read(&file, &stat, &path("a")).unwrap(), None);
     }
 
     #[test]
@@ -182,7 +203,8 @@ mod tests {
     fn a_huge_file_is_not_read() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 40).unwrap();
-        let error = read(&file, &path("a")).unwrap_err();
+        let stat = rustix::fs::fstat(&file).unwrap();
+        let error = read(&file, &stat, &path("a")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 }

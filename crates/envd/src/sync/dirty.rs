@@ -54,6 +54,15 @@ impl Dirty {
         waiting.due = if complete { now } else { quiet }.max(rested);
     }
 
+    /// A path may wait until this time, unless something happens there.
+    pub(super) fn put_off(&mut self, path: SessionPath, until: Instant, now: Instant) {
+        let waiting = Waiting {
+            since: now,
+            due: until,
+        };
+        self.waiting.insert(path, waiting);
+    }
+
     /// Something happened anywhere.
     pub(super) fn note_everything(&mut self) {
         self.everything = true;
@@ -79,14 +88,16 @@ impl Dirty {
         self.note(path.clone(), false, now);
     }
 
-    /// The paths whose time has come, or all of them.
-    pub(super) fn take(&mut self, all: bool, now: Instant) -> Vec<SessionPath> {
+    /// Some of the paths whose time has come, in their order.
+    pub(super) fn take_due(&mut self, most: usize, now: Instant) -> Vec<SessionPath> {
         self.resting.retain(|_, until| *until > now);
-        if all {
-            return std::mem::take(&mut self.waiting).into_keys().collect();
-        }
         let due = self.waiting.extract_if(.., |_, waiting| waiting.due <= now);
-        due.map(|(path, _)| path).collect()
+        due.take(most).map(|(path, _)| path).collect()
+    }
+
+    /// All paths, in their order.
+    pub(super) fn take_all(&mut self) -> Vec<SessionPath> {
+        std::mem::take(&mut self.waiting).into_keys().collect()
     }
 
     /// When the next path is due.
@@ -111,10 +122,22 @@ mod tests {
         dirty.note(path("open"), false, start);
         dirty.note(path("closed"), false, start);
         dirty.note(path("closed"), true, start);
-        assert_eq!(dirty.take(false, start), [path("closed")]);
+        assert_eq!(dirty.take_due(9, start), [path("closed")]);
         assert_eq!(dirty.next_due(), Some(start + QUIET));
-        assert_eq!(dirty.take(false, start + QUIET), [path("open")]);
+        assert_eq!(dirty.take_due(9, start + QUIET), [path("open")]);
         assert_eq!(dirty.next_due(), None);
+    }
+
+    #[test]
+    fn a_path_that_is_put_off_waits_until_something_happens_there() {
+        let (mut dirty, start) = (Dirty::default(), Instant::now());
+        let later = start + Duration::from_secs(2);
+        dirty.put_off(path("a"), later, start);
+        dirty.put_off(path("b"), later, start);
+        dirty.note(path("a"), true, start + QUIET);
+        assert_eq!(dirty.take_due(9, start + QUIET), [path("a")]);
+        assert_eq!(dirty.next_due(), Some(later));
+        assert_eq!(dirty.take_all(), [path("b")], "a flush does not wait");
     }
 
     #[test]
@@ -124,7 +147,7 @@ mod tests {
         dirty.looked(&path("a"), cost, start);
         dirty.note(path("a"), true, start);
         assert_eq!(dirty.next_due(), Some(start + cost * REST));
-        assert_eq!(dirty.take(true, start), [path("a")]);
+        assert_eq!(dirty.take_all(), [path("a")]);
         dirty.looked_in_vain(&path("b"), Duration::ZERO, start);
         assert_eq!(dirty.next_due(), Some(start + EXPENSIVE * REST));
     }
@@ -136,7 +159,7 @@ mod tests {
             let mut since = None;
             for gap in gaps {
                 now += Duration::from_millis(gap);
-                if !dirty.take(false, now).is_empty() {
+                if !dirty.take_due(9, now).is_empty() {
                     since = None;
                 }
                 dirty.note(path("a"), false, now);

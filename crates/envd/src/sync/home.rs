@@ -265,20 +265,38 @@ pub(super) fn open(
     access: OFlags,
 ) -> Result<(File, Stat), PathError> {
     let at = path.as_str();
-    let failed = |errno| match errno {
+    // Opening a pipe would wake a process that waits at its other end.
+    let seen = look(&directory, path.name()).map_err(|errno| failed(errno, at))?;
+    regular(seen, at)?;
+    open_seen(directory, path, access)
+}
+
+/// The same, at a path that [`look`] has just shown to have a regular file.
+///
+/// # Errors
+/// When it is missing or something else.
+pub(super) fn open_seen(
+    directory: impl AsFd,
+    path: &SessionPath,
+    access: OFlags,
+) -> Result<(File, Stat), PathError> {
+    let at = path.as_str();
+    let file = rustix::fs::openat(&directory, path.name(), FILE | access, Mode::empty());
+    let file = file.map_err(|errno| failed(errno, at))?;
+    let stat = rustix::fs::fstat(&file).map_err(|errno| failed(errno, at))?;
+    Ok((file.into(), regular(stat, at)?))
+}
+
+/// The error of a file that cannot be opened.
+fn failed(errno: Errno, at: &str) -> PathError {
+    match errno {
         Errno::NOENT => PathError::Missing(at.to_owned()),
         Errno::LOOP => PathError::InTheWay {
             at: at.to_owned(),
             what: "a link",
         },
         errno => PathError::system(at, errno),
-    };
-    // Opening a pipe would wake a process that waits at its other end.
-    regular(look(&directory, path.name()).map_err(failed)?, at)?;
-    let file = rustix::fs::openat(&directory, path.name(), FILE | access, Mode::empty());
-    let file = file.map_err(failed)?;
-    let stat = regular(rustix::fs::fstat(&file).map_err(failed)?, at)?;
-    Ok((file.into(), stat))
+    }
 }
 
 /// Makes a regular file, for writing.

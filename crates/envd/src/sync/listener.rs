@@ -11,7 +11,8 @@ use shoal_protocol::sync::{KEEPALIVE, WatchFailure, WatchLine};
 use tokio::sync::{Notify, mpsc};
 
 use super::Current;
-use super::watcher::{Control, encode};
+use super::control::Control;
+use super::watcher::encode;
 use crate::heap::HeapTrimmer;
 use crate::response::{BodyError, HttpResponse};
 

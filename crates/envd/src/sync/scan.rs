@@ -14,25 +14,21 @@ use super::home::{self, PathError, is_regular};
 use super::watcher::{WatchEnd, Watcher};
 
 impl Watcher {
-    /// Looks at one path, at which something happened.
-    pub(super) fn look_at(&mut self, path: &SessionPath) -> Result<(), WatchEnd> {
+    /// Looks at one path in this directory, at which something happened.
+    pub(super) fn look_at(&mut self, up: &OwnedFd, path: &SessionPath) -> Result<(), WatchEnd> {
         let directory = home::parent(path);
         if !self.notifier.contains(directory) {
             // It does not return, or its end was reported.
             return Ok(());
         }
-        let Ok(up) = self.home.parent(path) else {
-            // Something has happened to the directory, and comes as its own event.
-            return Ok(());
-        };
-        if path.name() == gitignore::NAME && self.rules_changed(&up, path) {
+        if path.name() == gitignore::NAME && self.rules_changed(up, path) {
             let directory = directory.to_owned();
             let begun = Instant::now();
             self.scan(&directory, false)?;
             let now = Instant::now();
             self.dirty.looked(path, now - begun, now);
         }
-        let found = home::look(&up, path.name()).ok();
+        let found = home::look(up, path.name()).ok();
         let is_directory = found.is_some_and(|stat| kind(&stat) == FileType::Directory);
         if !is_directory {
             if self.notifier.remove(path.as_str()) {
@@ -42,7 +38,7 @@ impl Watcher {
             self.forget_below(path)?;
         }
         match found {
-            Some(stat) if is_regular(&stat) => self.examine(&up, path, &stat),
+            Some(stat) if is_regular(&stat) => self.examine(up, path, &stat),
             Some(_) if is_directory => {
                 self.gone(path)?;
                 if self.enters(path) {
@@ -167,8 +163,8 @@ impl Watcher {
         let begun = Instant::now();
         let table = self.table.clone();
         let mut table = table.lock();
-        let read = match home::open(up, path, OFlags::RDONLY) {
-            Ok((file, _)) => contents::read(&file, path),
+        let read = match home::open_seen(up, path, OFlags::RDONLY) {
+            Ok((file, stat)) => contents::read(&file, &stat, path),
             Err(PathError::System { source, .. }) => Err(source),
             Err(_) => {
                 let told = table.gone(path);
@@ -301,13 +297,14 @@ mod tests {
     use std::sync::Arc;
 
     use parking_lot::Mutex;
+    use shoal_protocol::sync::AppliedLine;
     use shoal_protocol::sync::frame::{Change, Head, Write};
     use tokio::sync::mpsc;
 
     use super::super::apply::Applier;
+    use super::super::control::Control;
     use super::super::home::Home;
     use super::super::table::{Counter, Table};
-    use super::super::watcher::Control;
     use super::*;
 
     #[test]
@@ -332,13 +329,15 @@ mod tests {
             },
             contents: b"1".to_vec(),
         };
-        Applier::new(home(), Some(table), counter).apply(&change);
+        let mut applier = Applier::new(home(), Some(table), counter);
+        applier.apply(&change);
+        let outcomes = applier.finish();
+        assert!(matches!(outcomes[..], [AppliedLine::Done { .. }]));
         std::fs::rename(dir.path().join("a"), dir.path().join("d")).unwrap();
         watcher.read_events();
         for _ in 0..2 {
-            for path in watcher.dirty.take(true, Instant::now()) {
-                watcher.look_at(&path).unwrap();
-            }
+            let all = watcher.dirty.take_all();
+            watcher.look_at_all(all).unwrap();
         }
         watcher.output.send().unwrap();
         let told = String::from_utf8(lines.try_recv().unwrap().to_vec()).unwrap();

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use shoal_protocol::sync::{CONTENTS_MAX, FILES_MAX, WatchLine};
 use shoal_session_files::path::SessionPath;
@@ -64,6 +65,7 @@ pub(super) struct Table {
     entries: BTreeMap<String, Entry>,
     bytes: usize,
     counter: Counter,
+    busy_until: Option<Instant>,
     /// The number of the current scan.
     pub(super) scan: u64,
 }
@@ -75,6 +77,7 @@ impl Table {
             entries: BTreeMap::new(),
             bytes: 0,
             counter,
+            busy_until: None,
             scan: 0,
         }
     }
@@ -148,6 +151,22 @@ impl Table {
         } else {
             WatchLine::Withheld { path, at }
         }))
+    }
+
+    /// The server writes many files, probably until this time.
+    pub(super) fn expect_more(&mut self, until: Instant) {
+        self.busy_until = Some(until);
+    }
+
+    /// Until when the server probably writes files.
+    pub(super) fn busy_until(&self, now: Instant) -> Option<Instant> {
+        self.busy_until.filter(|until| *until > now)
+    }
+
+    /// Whether the server wrote a file, which was not looked at since.
+    pub(super) fn is_written(&self, path: &SessionPath) -> bool {
+        let entry = self.entries.get(path.as_str());
+        entry.is_some_and(|entry| entry.told == Told::Written)
     }
 
     /// Records a change from the server, which is not reported. Returns its number.
@@ -260,7 +279,9 @@ mod tests {
         let mut table = Table::new(Counter::default());
         let at = path("a");
         assert_eq!(table.written(&at, Some(known("1", true))), 1);
+        assert!(table.is_written(&at));
         assert_eq!(table.found(&at, known("1", true)), Ok(None));
+        assert!(!table.is_written(&at));
         let told = table.found(&at, known("2", true)).unwrap();
         assert!(
             matches!(told, Some(WatchLine::Present { at: 2, .. })),

@@ -5,24 +5,25 @@
 //! files whose stamp changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use shoal_protocol::sync::{WatchFailure, WatchLine};
-use shoal_session_files::gitignore::Ignoring;
+use shoal_session_files::gitignore::{self, Ignoring};
 use shoal_session_files::path::SessionPath;
 use shoal_session_files::state::Digest;
 use tokio::sync::mpsc;
 
+use super::control::Control;
 use super::dirty::Dirty;
 use super::home::Home;
 use super::notifier::{Noticed, Notifier};
+use super::run::Run;
 use super::table::{Table, TooMany};
 
 /// The maximum number of bytes of one batch of lines.
@@ -33,6 +34,12 @@ const RESCAN: Duration = Duration::from_secs(2);
 
 /// The shortest pause after a full scan, as a multiple of its duration.
 const REST: u32 = 4;
+
+/// How long events wait while the server writes many files: each file makes several.
+const LULL: Duration = Duration::from_millis(30);
+
+/// How many paths are looked at before the next events are read.
+const LOOKED: usize = 512;
 
 /// How many times a flush scans the paths that changed during its own scans.
 const LOOKS: usize = 3;
@@ -76,69 +83,6 @@ pub(super) fn encode(line: &WatchLine) -> Vec<u8> {
     let mut text = serde_json::to_vec(line).unwrap_or_default();
     text.push(b'\n');
     text
-}
-
-/// The requests to a watch.
-#[derive(Debug)]
-pub(super) struct Control {
-    wake: OwnedFd,
-    asked: Mutex<Asked>,
-}
-
-#[derive(Debug, Default)]
-struct Asked {
-    flush: u64,
-    ended: bool,
-}
-
-impl Control {
-    /// The control of a new watch.
-    ///
-    /// # Errors
-    /// If no file descriptor is available.
-    pub(super) fn new() -> Result<Self, Errno> {
-        Ok(Self {
-            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            asked: Mutex::default(),
-        })
-    }
-
-    /// Requests a flush and returns its number; `None` if the watch has ended.
-    pub(super) fn flush(&self) -> Option<u64> {
-        let mut asked = self.asked.lock();
-        if asked.ended {
-            return None;
-        }
-        asked.flush += 1;
-        self.wake();
-        Some(asked.flush)
-    }
-
-    /// Ends the watch.
-    pub(super) fn end(&self) {
-        self.asked.lock().ended = true;
-        self.wake();
-    }
-
-    fn wake(&self) {
-        // The write fails only if the counter is full, and then the watch wakes anyway.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-    }
-
-    /// Clears the wake-up. Check the requests afterwards: they may have come before.
-    fn sleep(&self) {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.wake, &mut count);
-    }
-
-    /// The number of the last requested flush.
-    fn asked(&self) -> Result<u64, WatchEnd> {
-        let asked = self.asked.lock();
-        if asked.ended {
-            return Err(WatchEnd::Closed);
-        }
-        Ok(asked.flush)
-    }
 }
 
 /// The sender of lines to the client.
@@ -239,8 +183,9 @@ impl Watcher {
     fn watch(&mut self) -> Result<std::convert::Infallible, WatchEnd> {
         self.scan_all()?;
         self.settle(0)?;
+        let mut lull = None;
         loop {
-            self.wait()?;
+            self.wait(lull.take())?;
             self.control.sleep();
             let flush = self.control.asked()?;
             let flushes = flush > self.settled;
@@ -249,9 +194,7 @@ impl Watcher {
             {
                 self.scan_all()?;
             }
-            for path in self.dirty.take(false, Instant::now()) {
-                self.look_at(&path)?;
-            }
+            lull = self.look_at_due()?;
             if flushes {
                 self.settle(flush)?;
             }
@@ -271,13 +214,61 @@ impl Watcher {
         Instant::now() >= self.rested
     }
 
-    /// Waits for events, requests or the next full scan.
-    fn wait(&self) -> Result<(), WatchEnd> {
+    /// Looks at some of the paths whose time has come. While the server writes many files, these are not read: changes
+    /// inside are more urgent. If there were no others, returns how long the next events may wait.
+    fn look_at_due(&mut self) -> Result<Option<Duration>, WatchEnd> {
+        let now = Instant::now();
+        let due = self.dirty.take_due(LOOKED, now);
+        let count = due.len();
+        let urgent = self.urgent(due, now);
+        let lull = (count > 0 && urgent.is_empty()).then_some(LULL);
+        self.look_at_all(urgent)?;
+        Ok(lull)
+    }
+
+    /// Puts the files off that the server has just written, and returns the others.
+    fn urgent(&mut self, mut paths: Vec<SessionPath>, now: Instant) -> Vec<SessionPath> {
+        let table = self.table.lock();
+        if let Some(until) = table.busy_until(now) {
+            let written =
+                |path: &mut SessionPath| path.name() != gitignore::NAME && table.is_written(path);
+            for path in paths.extract_if(.., written) {
+                self.dirty.put_off(path, until, now);
+            }
+        }
+        paths
+    }
+
+    /// Looks at paths, whose order is that of the names.
+    pub(super) fn look_at_all(&mut self, paths: Vec<SessionPath>) -> Result<(), WatchEnd> {
+        let mut directory: Option<Run> = None;
+        for path in paths {
+            if directory.as_ref().is_none_or(|run| !run.has(&path)) {
+                directory = Run::open(&self.home, &path, false).ok();
+            }
+            // Without it, something has happened to the directory, and comes as its own event.
+            if let Some(run) = &directory {
+                self.look_at(run.directory(), &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for events, requests or the next full scan. For the time of a lull, only for requests.
+    fn wait(&self, lull: Option<Duration>) -> Result<(), WatchEnd> {
+        let requested = self.control.requested();
+        if let Some(lull) = lull.and_then(|lull| Timespec::try_from(lull).ok()) {
+            let mut asked = [PollFd::new(&requested, PollFlags::IN)];
+            match poll(&mut asked, Some(&lull)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(WatchEnd::Kernel(errno)),
+            }
+        }
         let rescan = self.notifier.is_partial().then_some(self.rested);
         let due = self.dirty.next_due().into_iter().chain(rescan).min();
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-        let mut descriptors = vec![PollFd::new(&self.control.wake, PollFlags::IN)];
+        let mut descriptors = vec![PollFd::new(&requested, PollFlags::IN)];
         descriptors.extend(self.notifier.fd().map(|fd| PollFd::new(fd, PollFlags::IN)));
         match poll(&mut descriptors, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -321,9 +312,8 @@ impl Watcher {
     fn settle(&mut self, flush: u64) -> Result<(), WatchEnd> {
         // A scan may find new directories. A file that changes during a scan also changed after the flush.
         for _ in 0..LOOKS {
-            for path in self.dirty.take(true, Instant::now()) {
-                self.look_at(&path)?;
-            }
+            let all = self.dirty.take_all();
+            self.look_at_all(all)?;
         }
         self.settled = flush;
         let at = self.table.lock().last();

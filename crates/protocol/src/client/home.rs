@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt};
 use http::Method;
 use http_body::Frame;
@@ -30,6 +30,9 @@ use crate::sync::{
 
 /// How long the daemon may take for one batch of changes or looks.
 const BATCH: Duration = Duration::from_secs(600);
+
+/// The size of a piece of a body, in bytes. Each piece wakes its reader, so small files go together.
+const PIECE: usize = 64 << 10;
 
 /// How long a watch may be silent before its daemon counts as gone.
 const SILENCE: Duration = KEEPALIVE.saturating_mul(3);
@@ -79,7 +82,7 @@ impl Home {
     }
 
     async fn apply_batch(&self, changes: &[HomeChange]) -> Result<Vec<Applied>, InsideError> {
-        let mut pieces = Vec::with_capacity(changes.len() * 2);
+        let mut body = Pieces::default();
         for change in changes {
             let write = change.file.as_ref().map(|file| Write {
                 size: file.contents.len() as u64,
@@ -92,10 +95,12 @@ impl Home {
             };
             let head =
                 frame::encode(&head).map_err(|error| InsideError::TooMuch(error.to_string()))?;
-            pieces.push(Bytes::from(head));
-            pieces.extend(change.file.iter().map(|file| file.contents.clone()));
+            body.push(&Bytes::from(head));
+            if let Some(file) = &change.file {
+                body.push(&file.contents);
+            }
         }
-        let frames = stream::iter(pieces).map(|piece| Ok::<_, BodyError>(Frame::data(piece)));
+        let frames = stream::iter(body.end()).map(|piece| Ok::<_, BodyError>(Frame::data(piece)));
         let body = RequestBody::new(StreamBody::new(frames));
         let lines: Vec<AppliedLine> = self.batch("apply", body, changes.len()).await?;
         let mut fences = self.fences.lock();
@@ -189,6 +194,37 @@ impl HomeFiles for Home {
                 serde_json::from_slice(&body).map_err(ClientError::malformed)?;
             Ok(answer.flush)
         })
+    }
+}
+
+/// The pieces of a body: small parts together, large ones as they are.
+#[derive(Default)]
+struct Pieces {
+    done: Vec<Bytes>,
+    small: BytesMut,
+}
+
+impl Pieces {
+    fn push(&mut self, part: &Bytes) {
+        if self.small.len() + part.len() > PIECE {
+            self.cut();
+        }
+        if part.len() > PIECE {
+            self.done.push(part.clone());
+        } else {
+            self.small.extend_from_slice(part);
+        }
+    }
+
+    fn cut(&mut self) {
+        if !self.small.is_empty() {
+            self.done.push(self.small.split().freeze());
+        }
+    }
+
+    fn end(mut self) -> Vec<Bytes> {
+        self.cut();
+        self.done
     }
 }
 

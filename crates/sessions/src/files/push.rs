@@ -1,6 +1,6 @@
 //! Changes from the session to its machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use shoal_core::ports::inside::home::{Applied, Digest, FileState, HomeChange, HomeFile};
@@ -14,8 +14,8 @@ use super::contents::PARALLEL;
 use super::known;
 use super::sync::{Side, SyncError, Told};
 
-/// How many files go in one call.
-const BATCH: usize = 512;
+/// How many files go in one call. Few in unit tests, so that several calls follow each other there.
+const BATCH: usize = if cfg!(test) { 2 } else { 512 };
 
 /// The most bytes of one call, unless a single file has more.
 const BATCH_BYTES: u64 = 16 << 20;
@@ -33,21 +33,34 @@ struct Wanted {
 impl Side {
     /// Brings everything that waits to the machine.
     pub(super) async fn push(&self) -> Result<(), SyncError> {
+        let mut wanted = self.prepare(&[]).await?;
         for _ in 0..ROUNDS {
-            let wanted = self.batch().await?;
+            if wanted.is_empty() {
+                // Files that were under way may wait again.
+                wanted = self.prepare(&[]).await?;
+            }
             if wanted.is_empty() {
                 return Ok(self.files.tell_sync().await?);
             }
-            let wanted = self.fill(wanted).await?;
             let changes = wanted.iter().map(|wanted| wanted.change.clone());
-            let outcomes = self.home.apply(changes.collect()).await?;
-            for (path, found) in self.applied(&wanted, outcomes).await? {
+            // The next files are read while the machine writes these.
+            let apply = self.home.apply(changes.collect());
+            let (outcomes, next) = tokio::join!(apply, self.prepare(&wanted));
+            for (path, found) in self.applied(&wanted, outcomes?).await? {
                 self.differs(path, found).await?;
             }
+            wanted = next?;
         }
         // The machine's events come before the rest.
         self.files.waiting.notify_one();
         Ok(())
+    }
+
+    /// The next files with their contents, but for those that are under way.
+    async fn prepare(&self, under_way: &[Wanted]) -> Result<Vec<Wanted>, StoreError> {
+        let under_way = under_way.iter().map(|wanted| &wanted.change.path);
+        let wanted = self.batch(&under_way.collect()).await?;
+        self.fill(wanted).await
     }
 
     /// Stores what became of changes. Returns the files that are others than was expected.
@@ -86,11 +99,11 @@ impl Side {
     }
 
     /// The next files, after it is stored that they are being written.
-    async fn batch(&self) -> Result<Vec<Wanted>, StoreError> {
+    async fn batch(&self, under_way: &BTreeSet<&SessionPath>) -> Result<Vec<Wanted>, StoreError> {
         let mut table = self.files.table().await?;
         let (mut wanted, mut rows) = (Vec::new(), Vec::new());
         let mut bytes = 0;
-        let mut paths = table.next_behind(BATCH);
+        let mut paths = table.next_behind(BATCH, under_way);
         // Directories get out of the way before files take their place.
         paths.sort_by_key(|path| table.file(path).is_some());
         for path in paths {

@@ -207,12 +207,16 @@ impl Table {
         self.behind.len()
     }
 
-    /// Paths that wait and are not blocked.
-    pub(super) fn next_behind(&self, most: usize) -> Vec<SessionPath> {
+    /// Paths that wait, and are neither blocked nor under way.
+    pub(super) fn next_behind(
+        &self,
+        most: usize,
+        under_way: &BTreeSet<&SessionPath>,
+    ) -> Vec<SessionPath> {
         let free = self
             .behind
             .iter()
-            .filter(|path| !self.blocked.contains_key(*path));
+            .filter(|path| !self.blocked.contains_key(*path) && !under_way.contains(path));
         free.take(most).cloned().collect()
     }
 
