@@ -176,11 +176,22 @@ def test_the_headers_say_what_a_snapshot_keeps_and_for_how_long(source, api, rea
     goes_on(source, before)
 
 
-def test_forks_go_on_with_the_memory_of_their_source(source, api, node, real_cluster):
+@pytest.fixture
+def forks():
+    """A list of sandboxes that are killed at the end: twenty that count would slow down the suites beside this one."""
+    made: list[Sandbox] = []
+    yield made
+    for fork in made:
+        fork.kill()
+
+
+def test_forks_go_on_with_the_memory_of_their_source(source, forks, api, node, real_cluster):
     before = counted(source)
     # All twenty in one call take longer than a call may, on a machine that is busy with other suites.
-    forks = [fork for _ in range(4) for fork in source.fork(count=5, timeout=600)]
-    assert all(isinstance(one, Sandbox) for one in forks), forks
+    for _ in range(4):
+        made = source.fork(count=5, timeout=600)
+        forks += [one for one in made if isinstance(one, Sandbox)]
+        assert len(made) == 5 and all(isinstance(one, Sandbox) for one in made), made
     assert len({fork.sandbox_id for fork in forks}) == 20
     for fork in forks:
         goes_on(fork, before)
@@ -190,8 +201,6 @@ def test_forks_go_on_with_the_memory_of_their_source(source, api, node, real_clu
     # The copy is not listed as a snapshot, and is deleted when the forks run.
     assert source.list_snapshots().next_items() == []
     wait_until(lambda: not saves(real_cluster), 90, "the copy is gone")
-    for fork in forks:
-        fork.kill()
 
 
 def test_snapshots_have_names_and_tags_at_every_replica(source, api, node, real_cluster):

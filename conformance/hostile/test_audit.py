@@ -91,8 +91,8 @@ def test_wakes_by_traffic_and_refused_tokens_are_recorded(audited):
         sandbox.pause()
         sandbox.commands.run("true")
         assert told(audited, "_gateway", "sandbox.wake", sandbox.sandbox_id)["result"] == "ok"
-        door = Call(audited, None).get(f"/sandbox/{sandbox.sandbox_id}/")
-        assert door[0] == 401
+        refused = Call(audited, None).get(f"/sandbox/{sandbox.sandbox_id}/")
+        assert refused[0] == 401
         assert told(audited, "_strangers", "gateway.refuse", sandbox.sandbox_id)["status"] == 401
     finally:
         sandbox.kill()

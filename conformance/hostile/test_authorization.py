@@ -135,7 +135,7 @@ NATIVE_MAKES = [
     ("POST", "/builds", {"name": "made", "dockerfile": "FROM base\n"}), ("POST", "/sessions", {}),
 ]
 #: Routes to ports, each with a request for something that does not exist.
-DOORS = ["/sandbox/{id}/", "/sandbox/{id}/?port=49983", "/sandboxes/router/{id}/8080/", "/sandboxes/router/{id}/49983/envs"]
+PORTS = ["/sandbox/{id}/", "/sandbox/{id}/?port=49983", "/sandboxes/router/{id}/8080/", "/sandboxes/router/{id}/49983/envs"]
 
 UNKNOWN = "i" + "z" * 20
 UNKNOWN_SESSION = "s" + "z" * 20
@@ -388,9 +388,9 @@ def test_lists_contain_only_the_teams_own(server, ours, theirs):
 
 def test_path_urls_are_closed_to_strangers_and_reveal_nothing(server, ours, theirs, private):
     key, token = server.key, private.traffic_access_token
-    for door in DOORS:
+    for route in PORTS:
         for name in (ours.sandbox_id, private.sandbox_id, UNKNOWN, "mine", "..", "%2e%2e", "%00", "x" * 5000):
-            path = door.format(id=name)
+            path = route.format(id=name)
             for headers in ({}, {"X-API-Key": ""}, {"X-API-Key": "e2b_" + "0" * 40}, {"X-API-Key": key[:-1]},
                             {"e2b-traffic-access-token": ""}, {"e2b-traffic-access-token": "x"},
                             {"Cookie": f"X-API-Key={key}"}, {"Authorization": f"Bearer {key}"}):

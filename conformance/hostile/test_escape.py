@@ -201,7 +201,7 @@ int main(void) {
     TRY(packet_wide, SYS_socket, 0x100000011UL, SOCK_RAW, 0);
     TRY(clone_newuser, SYS_clone, 0x10000000 | 17, 0, 0, 0, 0);
 #ifdef __x86_64__
-    /* The other door of this processor: a call of 32 bits, one of which has its arguments in memory. */
+    /* The other system call entry of this processor: a 32-bit call whose arguments are in memory. */
     if (fork() == 0) {
         unsigned *in = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
         int made;
