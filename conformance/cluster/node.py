@@ -238,6 +238,11 @@ table ip services {{
         type nat hook prerouting priority dstnat;
         ip daddr {service} tcp dport 443 dnat to {server}:{port}
     }}
+    # What pods send stays on this machine, whatever network it is in.
+    chain forward {{
+        type filter hook forward priority filter;
+        ip daddr != 10.244.0.0/16 reject
+    }}
 }}
 RULES
 export PATH="{kube}:{shim}:$PATH"
