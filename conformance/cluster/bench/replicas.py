@@ -31,10 +31,12 @@ from ..test_kruise_claims import PLAIN
 from ..test_sdk import available, sandbox_set
 from .gateway import Upstream
 from .loads import CONNECTIONS, pod_template
-from .measures import quantile, usage
+from .measures import by_resource, quantile, usage
 
 #: Fake nodes beside the first one.
 NODES = 3
+#: The most requests of a cluster at rest in so many seconds: leases, nodes and the look itself.
+HEARTBEATS, LOOK = 60, 5
 #: Creates of the light load, and how many there are a second.
 LIGHT, RATE = 60, 5
 #: Creates of the burst. As many members wait in its pool.
@@ -214,6 +216,7 @@ def many(bench: Bench, count: int) -> None:
     with ThreadPoolExecutor(CONNECTIONS) as threads:
         list(threads.map(make, range(count)))
     wait_until(lambda: running(bench) >= count, LONGEST, f"{count} sandboxes run")
+    wait_until(lambda: is_calm(bench), LONGEST, "calm")
     ours = timed(lambda: pages(bench, ""))
     # The API server may have closed the connection, which was idle meanwhile.
     bench.api = Api(bench.cluster)
@@ -232,6 +235,13 @@ def running(bench: Bench) -> int:
     """How many running sandboxes the replica lists."""
     time.sleep(2)
     return len(pages(bench, "&state=running"))
+
+
+def is_calm(bench: Bench) -> bool:
+    """Whether nodes and controllers have written what became of all sandboxes. Their requests would slow down others."""
+    before = by_resource(bench.api).total()
+    time.sleep(LOOK)
+    return by_resource(bench.api).total() - before < HEARTBEATS
 
 
 def pages(bench: Bench, query: str) -> list[str]:
