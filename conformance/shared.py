@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .installation import ROOT, Installation, share_images
 
-#: Where runs keep what is worth keeping: images, packages, data directories.
+#: The images, packages and data directories that the next run uses again.
 WORK = ROOT / "target" / "conformance"
 
 #: Small enough for any machine, ample for the tests.

@@ -19,7 +19,7 @@ import pytest
 from ..installation import wait_until
 from ..sshd import ACCOUNT, Sshd
 from .test_native import NATIVE, Native
-from .test_session_ssh import SETTINGS, asked
+from .test_session_ssh import SETTINGS, asked, sshd  # noqa: F401
 from .test_sessions import run
 
 PATHS = ["a.txt", "b.txt", "d", "d/c.txt", "d/e/f.txt"]
@@ -37,13 +37,6 @@ CURRENT_DIRECTORY = -100
 @pytest.fixture(scope="module")
 def native(another):
     return Native(another("random", SETTINGS))
-
-
-@pytest.fixture
-def sshd():
-    made = Sshd()
-    yield made
-    made.stop()
 
 
 class Machine:
@@ -123,7 +116,7 @@ class Users:
         run(native, session, "true")
         self.numbers = itertools.count(1)
         #: The session's files as they were last seen.
-        self.seen: dict[str, str] = {}
+        self.seen: dict[str, str | None] = {}
         #: Contents that have to be somewhere.
         self.kept: set[str] = set()
 
@@ -132,15 +125,15 @@ class Users:
         # With many lengths, so that mixtures differ.
         return f"{number}:{'x' * (number % 7)}"
 
-    def look(self) -> dict[str, str]:
+    def look(self) -> dict[str, str | None]:
         """Reads the session's files. The server looks at the machine first, unless it has just lost its connection: a
         file that it lists may go before it is read."""
 
-        def listed() -> dict[str, str] | None:
-            found = {one["path"]: self.read(one["path"]) for one in self.native("GET", f"{self.path}/files")}
-            return None if None in found.values() else {"": found}
+        def listed() -> bool:
+            self.seen = {one["path"]: self.read(one["path"]) for one in self.native("GET", f"{self.path}/files")}
+            return None not in self.seen.values()
 
-        self.seen = wait_until(listed, CALM_SECONDS, "files that stay")[""]
+        wait_until(listed, CALM_SECONDS, "files that stay")
         return self.seen
 
     def read(self, name: str) -> str | None:
@@ -218,7 +211,7 @@ class Users:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_r2_059_random_work_on_both_sides_leaves_them_equal_and_loses_nothing(native, sshd, seed):
+def test_r2_059_random_work_on_both_sides_leaves_them_equal_and_loses_nothing(native, sshd, seed):  # noqa: F811
     users = Users(native, sshd, seed)
     users.work()
     users.end()

@@ -435,8 +435,8 @@ async fn a_line_is_run_in_a_login_shell() {
         (&ran["exitCode"], &ran["truncated"]),
         (&json!(2), &json!(false))
     );
-    let (door, command) = fixture.guest.commands.lock()[0].clone();
-    assert_eq!(door.user.as_deref(), Some("root"));
+    let (target, command) = fixture.guest.commands.lock()[0].clone();
+    assert_eq!(target.user.as_deref(), Some("root"));
     assert_eq!(command.args.last().unwrap(), "-x; id");
     for bad in [
         json!({}),

@@ -60,7 +60,7 @@ impl Agents {
         }
     }
 
-    /// `listed` has what was listed so far of the pods that exist now.
+    /// `listed` holds the existing pods that were listed so far.
     fn see(&self, event: Event<Pod>, account: &str, listed: &mut HashMap<String, Other>) {
         let insert = |into: &mut HashMap<String, Other>, pod: &Pod| {
             let uid = pod.uid().unwrap_or_default();

@@ -149,7 +149,7 @@ async fn only_the_agent_of_a_node_with_a_pod_of_the_checkpoint_gets_it() {
         told.contains("no pod of node c starts from this checkpoint"),
         "{told}"
     );
-    // The name of the node alone makes nobody its agent.
+    // The name of a node alone does not make a caller its agent.
     let stranger = giver.asked_by("b", false);
     let told = refusal(&stranger, "ns", &giver.id).await;
     assert!(

@@ -9,7 +9,7 @@ use super::answer::Answer;
 use crate::backend::Backend;
 use crate::error::ApiError;
 
-/// `GET /doctor`: what the machine lacks first, then what is fine.
+/// `GET /doctor`: the findings of the machine, problems first.
 pub(super) async fn examine(
     State(backend): State<Backend>,
     _: Admin,

@@ -24,9 +24,9 @@ pub enum DriverError {
     Unusable(String),
     /// Another installation made the export.
     #[error(
-        "this installation did not export it: what is in it would run here as it is. Give both \
-         installations one `snapshots.export_key`, or import it with `--trust` if you trust \
-         whoever made the file"
+        "this installation did not export the file, and its programs would run here unchecked. Give \
+         both installations one `snapshots.export_key`, or import it with `--trust` if you trust its \
+         source"
     )]
     Untrusted,
     /// The limits cannot change in place.

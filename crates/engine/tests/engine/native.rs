@@ -88,7 +88,7 @@ async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
     let routes = fixture.engine.routes();
     let (key, _) = fixture
         .engine
-        .create_key(&fixture.me, &fixture.me.slug, "door", false)
+        .create_key(&fixture.me, &fixture.me.slug, "ci", false)
         .await
         .unwrap();
     for name in ["box", record.id.as_str()] {
@@ -122,7 +122,7 @@ async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
     let other = principal(&fixture.engine, "other").await;
     let (foreign, _) = fixture
         .engine
-        .create_key(&other, &other.slug, "door", false)
+        .create_key(&other, &other.slug, "ci", false)
         .await
         .unwrap();
     let refused = routes.admit("box", Credential::Key(foreign)).await;
@@ -159,12 +159,12 @@ async fn what_is_done_inside_is_done_by_the_daemon_and_ends_with_the_run() {
     let process = inside.run(SandboxCommand::new("id", ["-u"])).await.unwrap();
     let output: Vec<_> = process.output.map(Result::unwrap).collect().await;
     assert_eq!(output[0], CommandOutput::Stdout("hi".into()));
-    let (door, command) = fixture.guest.commands.lock()[0].clone();
+    let (target, command) = fixture.guest.commands.lock()[0].clone();
     assert_eq!(
-        (door.user.as_deref(), command.program.as_str()),
+        (target.user.as_deref(), command.program.as_str()),
         (Some("root"), "id")
     );
-    assert_eq!(door.token, fixture.engine.envd_access_token(&record));
+    assert_eq!(target.token, fixture.engine.envd_access_token(&record));
     let contents = futures_util::stream::iter([Ok("a".into()), Ok("b".into())]).boxed();
     inside.write_file("/x".to_owned(), contents).await.unwrap();
     assert_eq!(inside.stat("/x".to_owned()).await.unwrap().size, 2);

@@ -1,8 +1,8 @@
-//! A directory that stays open while changes follow each other in it.
+//! A directory that stays open from one path to the next.
 //!
 //! Opening a directory name by name costs more than writing a small file into it. While it is open, a program may move it
-//! elsewhere. So it is opened once more at the end: if another directory is at its path by then, the changes were not made
-//! where they should have been.
+//! elsewhere. So after changes it is opened once more: if another directory is at its path by then, the changes were not
+//! made where they should have been.
 
 use std::os::fd::OwnedFd;
 

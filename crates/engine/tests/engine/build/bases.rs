@@ -67,8 +67,8 @@ impl Fixture {
             .filter(|(_, c)| c.args.ends_with(&["step".to_owned()]));
         let mut steps: Vec<_> = steps.collect();
         assert!(steps.len() <= 1);
-        let (door, command) = steps.pop()?;
-        Some((door.user.unwrap(), command.cwd.unwrap()))
+        let (target, command) = steps.pop()?;
+        Some((target.user.unwrap(), command.cwd.unwrap()))
     }
 }
 

@@ -56,9 +56,9 @@ impl Fixture {
         let commands = self.guest.commands.lock();
         let mut all = commands.iter().rev();
         let found = all.find(|(_, command)| command.args.last().is_some_and(|arg| arg == line));
-        let (door, command) = found?;
+        let (target, command) = found?;
         let said = command.env.get("SAID").cloned();
-        Some((door.user.clone()?, command.cwd.clone()?, said))
+        Some((target.user.clone()?, command.cwd.clone()?, said))
     }
 
     /// Starts a sandbox of a template from its files, as where its memory is of another runtime.

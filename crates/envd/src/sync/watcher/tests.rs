@@ -1,3 +1,6 @@
+use shoal_protocol::sync::frame::{Change, Head, Write};
+
+use super::super::apply::Applier;
 use super::super::table::Counter;
 use super::*;
 
@@ -58,4 +61,63 @@ fn a_kernel_that_tells_nothing_is_told_of_and_done_without() {
     control.end();
     assert!(matches!(thread.join().unwrap(), WatchEnd::Closed));
     assert_eq!(control.flush(), None);
+}
+
+#[test]
+fn many_files_of_the_server_are_read_when_it_is_done_and_a_change_inside_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = || Home::open(dir.path(), rustix::process::geteuid().as_raw()).unwrap();
+    let counter = Counter::default();
+    let table = Arc::new(Mutex::new(Table::new(counter.clone())));
+    let control = Arc::new(Control::new().unwrap());
+    let (sender, mut lines) = mpsc::channel(4);
+    let path = dir.path().to_owned();
+    let mut watcher = Watcher::new(home(), path, 1 << 20, table.clone(), control, sender);
+    watcher.scan_all().unwrap();
+    let mut applier = Applier::new(home(), Some(table.clone()), counter);
+    let names: Vec<SessionPath> = (0..100)
+        .map(|n| format!("{n}.txt").parse().unwrap())
+        .collect();
+    for path in &names {
+        let write = Some(Write {
+            size: 1,
+            executable: false,
+        });
+        applier.apply(&Change {
+            head: Head {
+                path: path.clone(),
+                expected: None,
+                write,
+            },
+            contents: b"1".to_vec(),
+        });
+    }
+    assert_eq!(applier.finish().len(), names.len());
+    let far = Instant::now() + Duration::from_secs(600);
+    table.lock().expect_more(far);
+    // Only the server's files have events: all of them wait.
+    watcher.read_events();
+    assert_eq!(watcher.look_at_due().unwrap(), Some(LULL));
+    assert!(names.iter().all(|path| table.lock().is_written(path)));
+    assert_eq!(watcher.dirty.next_due(), Some(far));
+    // A change inside does not wait for them.
+    std::fs::write(dir.path().join("own.txt"), "own").unwrap();
+    watcher.read_events();
+    assert_eq!(watcher.look_at_due().unwrap(), None);
+    watcher.output.send().unwrap();
+    let told = String::from_utf8(lines.try_recv().unwrap().to_vec()).unwrap();
+    assert!(
+        told.contains("own.txt") && !told.contains("\"1.txt\""),
+        "{told}"
+    );
+    // A flush reads everything, and finds a change that came at the same moment as the server's.
+    std::fs::write(dir.path().join("1.txt"), "other").unwrap();
+    watcher.read_events();
+    watcher.settle(1).unwrap();
+    let told = String::from_utf8(lines.try_recv().unwrap().to_vec()).unwrap();
+    assert!(
+        told.contains("\"1.txt\"") && !told.contains("\"2.txt\""),
+        "{told}"
+    );
+    assert!(!names.iter().any(|path| table.lock().is_written(path)));
 }
