@@ -11,7 +11,7 @@ use shoal_session_files::returning;
 
 use super::contents::{self, Stamp, digest_of, is_executable};
 use super::home::{self, PathError, is_regular};
-use super::watcher::{WatchEnd, Watcher};
+use super::watcher::{LOOKED, WatchEnd, Watcher};
 
 impl Watcher {
     /// Looks at one path in this directory, at which something happened.
@@ -99,9 +99,11 @@ impl Watcher {
         let Ok(entries) = Dir::read_from(open) else {
             return Ok(());
         };
+        let mut files = Vec::new();
         for entry in entries {
+            // What is left after an error comes as its own events.
             let Ok(entry) = entry else {
-                return Ok(());
+                break;
             };
             let name = entry.file_name().to_str();
             // Names that are no UTF-8, control characters, too deep: none of it returns.
@@ -113,17 +115,36 @@ impl Watcher {
             };
             match entry.file_type() {
                 FileType::Directory if self.enters(&path) => rest.push(path.into()),
-                FileType::RegularFile | FileType::Unknown => {
-                    let Ok(stat) = home::look(open, path.name()) else {
-                        continue;
-                    };
-                    if kind(&stat) == FileType::Directory && self.enters(&path) {
-                        rest.push(path.into());
-                    } else if is_regular(&stat) {
-                        self.compare(open, &path, &stat, new)?;
-                    }
-                }
+                FileType::RegularFile | FileType::Unknown => files.push(path),
                 _ => {}
+            }
+            if files.len() >= LOOKED {
+                self.look_in(open, std::mem::take(&mut files), new, rest)?;
+            }
+        }
+        self.look_in(open, files, new, rest)
+    }
+
+    /// Looks at some entries of one directory, which may be directories, too.
+    fn look_in(
+        &mut self,
+        open: &OwnedFd,
+        mut paths: Vec<SessionPath>,
+        new: bool,
+        rest: &mut Vec<String>,
+    ) -> Result<(), WatchEnd> {
+        if new {
+            // The server has probably made the directory, for many files.
+            paths = self.urgent(paths, Instant::now());
+        }
+        for path in paths {
+            let Ok(stat) = home::look(open, path.name()) else {
+                continue;
+            };
+            if kind(&stat) == FileType::Directory && self.enters(&path) {
+                rest.push(path.into());
+            } else if is_regular(&stat) {
+                self.compare(open, &path, &stat, new)?;
             }
         }
         Ok(())

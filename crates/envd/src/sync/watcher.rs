@@ -39,7 +39,7 @@ const REST: u32 = 4;
 const LULL: Duration = Duration::from_millis(30);
 
 /// How many paths are looked at before the next events are read.
-const LOOKED: usize = 512;
+pub(super) const LOOKED: usize = 512;
 
 /// How many times a flush scans the paths that changed during its own scans.
 const LOOKS: usize = 3;
@@ -227,12 +227,14 @@ impl Watcher {
     }
 
     /// Puts the files off that the server has just written, and returns the others.
-    fn urgent(&mut self, mut paths: Vec<SessionPath>, now: Instant) -> Vec<SessionPath> {
-        let table = self.table.lock();
+    pub(super) fn urgent(&mut self, mut paths: Vec<SessionPath>, now: Instant) -> Vec<SessionPath> {
+        let mut table = self.table.lock();
         if let Some(until) = table.busy_until(now) {
             let written =
                 |path: &mut SessionPath| path.name() != gitignore::NAME && table.is_written(path);
-            for path in paths.extract_if(.., written) {
+            let later: Vec<_> = paths.extract_if(.., written).collect();
+            for path in later {
+                table.keep(&path);
                 self.dirty.put_off(path, until, now);
             }
         }

@@ -30,49 +30,87 @@ struct Wanted {
     state: Option<FileState>,
 }
 
+/// A file of the machine that differs from what was expected.
+type Differing = (SessionPath, FileState);
+
+/// A batch, and what became of its changes.
+#[derive(Default)]
+struct Answered {
+    wanted: Vec<Wanted>,
+    outcomes: Vec<Applied>,
+}
+
 impl Side {
     /// Brings everything that waits to the machine.
     pub(super) async fn push(&self) -> Result<(), SyncError> {
-        let mut wanted = self.prepare(&[]).await?;
+        let mut wanted = self.prepare(&BTreeSet::new()).await?;
+        let mut answered = Answered::default();
         for _ in 0..ROUNDS {
             if wanted.is_empty() {
+                let answered = std::mem::take(&mut answered);
+                self.settle(self.applied(&answered).await?).await?;
                 // Files that were under way may wait again.
-                wanted = self.prepare(&[]).await?;
+                wanted = self.prepare(&BTreeSet::new()).await?;
             }
             if wanted.is_empty() {
                 return Ok(self.files.tell_sync().await?);
             }
             let changes = wanted.iter().map(|wanted| wanted.change.clone());
-            // The next files are read while the machine writes these.
+            // While the machine writes these, the answer before is stored, and the next files are read.
             let apply = self.home.apply(changes.collect());
-            let (outcomes, next) = tokio::join!(apply, self.prepare(&wanted));
-            for (path, found) in self.applied(&wanted, outcomes?).await? {
-                self.differs(path, found).await?;
-            }
-            wanted = next?;
+            let (outcomes, next) = tokio::join!(apply, self.meanwhile(&answered, &wanted));
+            let (differing, next) = next?;
+            self.settle(differing).await?;
+            answered = Answered {
+                outcomes: outcomes?,
+                wanted: std::mem::replace(&mut wanted, next),
+            };
         }
+        self.settle(self.applied(&answered).await?).await?;
         // The machine's events come before the rest.
         self.files.waiting.notify_one();
         Ok(())
     }
 
-    /// The next files with their contents, but for those that are under way.
-    async fn prepare(&self, under_way: &[Wanted]) -> Result<Vec<Wanted>, StoreError> {
+    /// Stores the answer to the batch before, and reads the next files, while a batch is under way. Returns the files that
+    /// differ from what was expected, and the next ones.
+    async fn meanwhile(
+        &self,
+        answered: &Answered,
+        under_way: &[Wanted],
+    ) -> Result<(Vec<Differing>, Vec<Wanted>), StoreError> {
+        let differing = self.applied(answered).await?;
         let under_way = under_way.iter().map(|wanted| &wanted.change.path);
-        let wanted = self.batch(&under_way.collect()).await?;
+        let decided_later = differing.iter().map(|(path, _)| path);
+        let next = self
+            .prepare(&under_way.chain(decided_later).collect())
+            .await?;
+        Ok((differing, next))
+    }
+
+    /// Decides about files that differ from what was expected.
+    async fn settle(&self, differing: Vec<Differing>) -> Result<(), SyncError> {
+        for (path, found) in differing {
+            self.differs(path, found).await?;
+        }
+        Ok(())
+    }
+
+    /// The next files with their contents, but for those that are under way.
+    async fn prepare(&self, under_way: &BTreeSet<&SessionPath>) -> Result<Vec<Wanted>, StoreError> {
+        let wanted = self.batch(under_way).await?;
         self.fill(wanted).await
     }
 
     /// Stores what became of changes. Returns the files that are others than was expected.
-    async fn applied(
-        &self,
-        wanted: &[Wanted],
-        outcomes: Vec<Applied>,
-    ) -> Result<Vec<(SessionPath, FileState)>, StoreError> {
+    async fn applied(&self, answered: &Answered) -> Result<Vec<Differing>, StoreError> {
+        if answered.wanted.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut table = self.files.table().await?;
         let mut rows: Vec<RowChange> = Vec::new();
         let mut differing = Vec::new();
-        for (wanted, outcome) in wanted.iter().zip(outcomes) {
+        for (wanted, outcome) in answered.wanted.iter().zip(&answered.outcomes) {
             let path = &wanted.change.path;
             let mut row = known(table.row(path), &self.sandbox);
             let Some(machine) = &mut row.machine else {
@@ -82,11 +120,11 @@ impl Side {
                 Applied::Done => machine.agreed = wanted.state,
                 Applied::Differs(None) => machine.agreed = None,
                 Applied::Differs(Some(found)) => {
-                    differing.push((path.clone(), found));
+                    differing.push((path.clone(), *found));
                     continue;
                 }
                 Applied::Failed(reason) => {
-                    table.block(path.clone(), reason);
+                    table.block(path.clone(), reason.clone());
                     continue;
                 }
             }

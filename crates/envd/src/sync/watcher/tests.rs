@@ -63,38 +63,72 @@ fn a_kernel_that_tells_nothing_is_told_of_and_done_without() {
     assert_eq!(control.flush(), None);
 }
 
+/// A home with a watch that has scanned it once, and the writer of the server's files.
+struct Pushed {
+    dir: tempfile::TempDir,
+    table: Arc<Mutex<Table>>,
+    lines: mpsc::Receiver<Bytes>,
+    watcher: Watcher,
+    applier: Applier,
+}
+
+impl Pushed {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let home = || Home::open(dir.path(), rustix::process::geteuid().as_raw()).unwrap();
+        let counter = Counter::default();
+        let table = Arc::new(Mutex::new(Table::new(counter.clone())));
+        let control = Arc::new(Control::new().unwrap());
+        let (sender, lines) = mpsc::channel(4);
+        let path = dir.path().to_owned();
+        let mut watcher = Watcher::new(home(), path, 1 << 20, table.clone(), control, sender);
+        watcher.scan_all().unwrap();
+        let applier = Applier::new(home(), Some(table.clone()), counter);
+        Self {
+            dir,
+            table,
+            lines,
+            watcher,
+            applier,
+        }
+    }
+
+    /// Writes 100 files below a directory, and expects more until the returned time.
+    fn write_many(&mut self, directory: &str) -> (Vec<SessionPath>, Instant) {
+        let names = (0..100).map(|n| format!("{directory}{n}.txt").parse().unwrap());
+        let names: Vec<SessionPath> = names.collect();
+        for path in &names {
+            let write = Some(Write {
+                size: 1,
+                executable: false,
+            });
+            self.applier.apply(&Change {
+                head: Head {
+                    path: path.clone(),
+                    expected: None,
+                    write,
+                },
+                contents: b"1".to_vec(),
+            });
+        }
+        let far = Instant::now() + Duration::from_secs(600);
+        self.table.lock().expect_more(far);
+        (names, far)
+    }
+}
+
 #[test]
 fn many_files_of_the_server_are_read_when_it_is_done_and_a_change_inside_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let home = || Home::open(dir.path(), rustix::process::geteuid().as_raw()).unwrap();
-    let counter = Counter::default();
-    let table = Arc::new(Mutex::new(Table::new(counter.clone())));
-    let control = Arc::new(Control::new().unwrap());
-    let (sender, mut lines) = mpsc::channel(4);
-    let path = dir.path().to_owned();
-    let mut watcher = Watcher::new(home(), path, 1 << 20, table.clone(), control, sender);
-    watcher.scan_all().unwrap();
-    let mut applier = Applier::new(home(), Some(table.clone()), counter);
-    let names: Vec<SessionPath> = (0..100)
-        .map(|n| format!("{n}.txt").parse().unwrap())
-        .collect();
-    for path in &names {
-        let write = Some(Write {
-            size: 1,
-            executable: false,
-        });
-        applier.apply(&Change {
-            head: Head {
-                path: path.clone(),
-                expected: None,
-                write,
-            },
-            contents: b"1".to_vec(),
-        });
-    }
+    let mut pushed = Pushed::new();
+    let (names, far) = pushed.write_many("");
+    let Pushed {
+        dir,
+        table,
+        mut lines,
+        mut watcher,
+        applier,
+    } = pushed;
     assert_eq!(applier.finish().len(), names.len());
-    let far = Instant::now() + Duration::from_secs(600);
-    table.lock().expect_more(far);
     // Only the server's files have events: all of them wait.
     watcher.read_events();
     assert_eq!(watcher.look_at_due().unwrap(), Some(LULL));
@@ -117,6 +151,32 @@ fn many_files_of_the_server_are_read_when_it_is_done_and_a_change_inside_at_once
     let told = String::from_utf8(lines.try_recv().unwrap().to_vec()).unwrap();
     assert!(
         told.contains("\"1.txt\"") && !told.contains("\"2.txt\""),
+        "{told}"
+    );
+    assert!(!names.iter().any(|path| table.lock().is_written(path)));
+}
+
+#[test]
+fn many_files_of_the_server_in_a_new_directory_wait_together() {
+    let mut pushed = Pushed::new();
+    let (names, far) = pushed.write_many("d/");
+    assert_eq!(pushed.applier.finish().len(), names.len());
+    std::fs::write(pushed.dir.path().join("d/own.txt"), "own").unwrap();
+    let mut watcher = pushed.watcher;
+    watcher.read_events();
+    // The directory's own event leads to a scan, which puts off all files but that of the machine.
+    watcher.look_at_due().unwrap();
+    let table = pushed.table;
+    assert!(names.iter().all(|path| table.lock().is_written(path)));
+    let waiting = watcher.dirty.take_all();
+    assert_eq!(waiting.len(), names.len() + 1, "{waiting:?}");
+    for path in waiting {
+        watcher.dirty.put_off(path, far, Instant::now());
+    }
+    watcher.settle(1).unwrap();
+    let told = String::from_utf8(pushed.lines.try_recv().unwrap().to_vec()).unwrap();
+    assert!(
+        told.contains("\"d/own.txt\"") && !told.contains("\"d/1.txt\""),
         "{told}"
     );
     assert!(!names.iter().any(|path| table.lock().is_written(path)));
