@@ -45,7 +45,6 @@ DIFFERENT = {
     "test_traffic_is_measured": "a cluster measures no traffic",
     "test_a_host_is_masked": "requests keep their host name",
     "test_r2_098_a_machine_is_refused_by_name_before_anything_starts[{'privileged': True}-501": "no setting allows containers in a sandbox",
-    "test_r2_078_a_machine_has_the_processors_and_the_memory": "the SandboxSet says how large its pods are",
     "test_a_request_wakes_the_machine_and_its_page_looks_again": "the case reads the audit log of one machine",
 }
 

@@ -206,6 +206,28 @@ def test_keys_act_in_their_own_namespace(replicas, key, cluster):
     assert status == 400 and "nowhere" in str(refused), refused
 
 
+def test_a_sandbox_with_a_size_of_its_own_has_a_pod_of_its_own(replicas, key, cluster):
+    cluster.apply(plain_set("sized", 1))
+    wait_until(lambda: available(cluster, "sized") == 1, 90, "a full pool")
+    [waiting] = members(cluster, "sized")
+    asked = {"template": "sized", "cpu": "250m", "memory": "96Mi", "metadata": PLAIN}
+    status, made = call(replicas[0], key, "POST", "/api/v1/sandbox", asked)
+    assert status == 201, made
+    made = made["data"]
+    assert (made["cpu_limit"], made["memory_limit"]) == ("250m", "96Mi"), made
+    listed = cluster.get("sandboxes.agents.kruise.io", labels="agents.kruise.io/sandbox-template=sized")["items"]
+    [own] = [one for one in listed if one["metadata"]["labels"]["agents.kruise.io/sandbox-claimed"] == "true"]
+    [container] = cluster.get("pods", own["metadata"]["name"])["spec"]["containers"]
+    assert container["resources"]["limits"] == {"cpu": "250m", "memory": "96Mi"}
+    # It returns to no pool, and the pool waits as before.
+    assert "agents.kruise.io/sandbox-pool" not in own["metadata"]["labels"]
+    assert [one["metadata"]["uid"] for one in members(cluster, "sized")] == [waiting["metadata"]["uid"]]
+    assert call(replicas[0], key, "DELETE", f"/api/v1/sandbox/{made['name']}")[0] == 200
+    only_pooled = asked | {"metadata": PLAIN | {"e2b.agents.kruise.io/create-on-no-stock": "false"}}
+    status, refused = call(replicas[0], key, "POST", "/api/v1/sandbox", only_pooled)
+    assert status == 400 and "no pool" in json.dumps(refused), refused
+
+
 def test_the_internet_is_closed_where_a_user_asks(replicas, key, cluster):
     cluster.apply(plain_set("closed", 2))
     wait_until(lambda: available(cluster, "closed") >= 2, 90, "a full pool")

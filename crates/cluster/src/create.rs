@@ -6,6 +6,7 @@ mod once;
 mod plan;
 mod quota;
 mod request;
+mod size;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,6 +153,7 @@ impl Sandboxes {
             Some(entry) if !entry.can_raise() => Pool::PassedBy,
             // A pool of the snapshot's name is another one.
             _ if plan.restored_from.is_some() => Pool::PassedBy,
+            _ if plan.size.is_some() => Pool::PassedBy,
             _ => pool,
         };
         if pool == Pool::Used {

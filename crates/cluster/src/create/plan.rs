@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp as Time};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use kube::Api;
 use kube::api::ListParams;
+use serde_json::Value;
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::ports::NoEntropy;
@@ -17,9 +18,10 @@ use shoal_core::sandbox::OnTimeout;
 use shoal_core::store::StoreError;
 use shoal_crds::kruise::names::{annotation, label};
 use shoal_crds::kruise::{Claiming, InitRequest, Sandbox, SandboxSet};
+use shoal_crds::parts::Pairs;
 
 use super::once::Once;
-use super::{FOR_EVER, PRIORITY, READY, entry, kept_until, request};
+use super::{FOR_EVER, PRIORITY, READY, entry, kept_until, request, size};
 use crate::identity;
 use crate::lifecycle::STARTUP;
 use crate::options::Options;
@@ -36,6 +38,8 @@ pub(super) struct Plan {
     /// The id of the checkpoint that the sandbox is a clone of.
     pub(super) restored_from: Option<String>,
     pub(super) claiming: Claiming,
+    /// The resources of the main container of a sandbox with a size of its own.
+    pub(super) size: Option<Value>,
     pub(super) resize: Option<ResizeCreated>,
     /// How long the sandbox lives; unlimited if absent.
     pub(super) timeout: Option<Duration>,
@@ -58,7 +62,7 @@ impl Plan {
         self.claiming.claim(&mut sandbox);
         self.change(&mut sandbox);
         self.begin_when_ready(&mut sandbox);
-        if self.entry.is_some() || self.restored_from.is_some() {
+        if self.entry.is_some() || self.restored_from.is_some() || self.size.is_some() {
             // It comes from no pool, and returns to none.
             let labels = sandbox.metadata.labels.get_or_insert_default();
             labels.remove(label::SANDBOX_POOL);
@@ -78,6 +82,9 @@ impl Plan {
     pub(super) fn change(&self, sandbox: &mut Sandbox) {
         if let Some(entry) = &self.entry {
             entry.change(sandbox);
+        }
+        if let (Some(size), Some(template)) = (&self.size, &mut sandbox.spec.template) {
+            pod::set_resources(template, size);
         }
         if let (Some(resize), Some(template)) = (&self.resize, &mut sandbox.spec.template) {
             let cpu = target(resize, pod::cpu(template));
@@ -125,7 +132,7 @@ impl Sandboxes {
         mut new: SandboxRequest,
     ) -> Result<Plan, CreateError> {
         let found = self.named(principal, &new).await?;
-        request::refuse_unserved(&new, found.entry().is_some())?;
+        request::refuse_unserved(&new)?;
         let set = found.set().clone();
         let id = identity::new_sandbox_id(principal.slug.as_str(), random::bytes()?)
             .map(|id| id.to_string());
@@ -136,6 +143,7 @@ impl Sandboxes {
         let mut options = Options::take(&mut new.metadata)?;
         // Clones wait in no pool.
         options.pooled_only &= found.saved().is_none();
+        let size = size::of_request(&found, &new, &options)?;
         let saved = found.saved().and_then(SavedSandbox::init);
         let now = Time::now();
         let (pause_time, shutdown_time) = self.deadlines(&new, &options, now)?;
@@ -143,10 +151,7 @@ impl Sandboxes {
         let closed = new.network.egress.internet == Some(false) || request::is_closed(&set);
         let metadata = std::mem::take(&mut new.metadata);
         let (labels, mut annotations) = request::marks(&set, &new, metadata, &options)?;
-        if new.network.allow_public_traffic == Some(false) {
-            let token = hex(&random::bytes::<32>()?);
-            annotations.insert(annotation::TRAFFIC_ACCESS_TOKEN.to_owned(), token);
-        }
+        close_to_strangers(&new, &mut annotations)?;
         let init = (!options.skip_init).then(|| {
             let former = saved.unwrap_or_default();
             let mut env_vars = former.env_vars;
@@ -178,6 +183,7 @@ impl Sandboxes {
             entry,
             restored_from: found.saved().map(|saved| saved.id().to_owned()),
             claiming,
+            size,
             resize: new.resize,
             timeout: (!new.endless).then_some(new.timeout),
             closed,
@@ -256,6 +262,15 @@ impl Sandboxes {
             OnTimeout::Pause => (Some(end), Some(kept_until(end, options.kept_paused()))),
         })
     }
+}
+
+/// Gives a sandbox whose traffic is not public the token that its traffic needs.
+fn close_to_strangers(new: &SandboxRequest, annotations: &mut Pairs) -> Result<(), NoEntropy> {
+    if new.network.allow_public_traffic == Some(false) {
+        let token = hex(&random::bytes::<32>()?);
+        annotations.insert(annotation::TRAFFIC_ACCESS_TOKEN.to_owned(), token);
+    }
+    Ok(())
 }
 
 /// The request and the limit after a resize. A request is never above the limit.

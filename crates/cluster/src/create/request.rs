@@ -9,6 +9,7 @@ use shoal_crds::kruise::SandboxSet;
 use shoal_crds::kruise::names::{annotation, is_key, is_label_value, label};
 use shoal_crds::parts::Pairs;
 
+use super::size;
 use crate::blueprint::is_steering;
 use crate::identity::{self, key};
 use crate::options::Options;
@@ -41,6 +42,10 @@ pub(super) fn need_template(set: &SandboxSet, new: &SandboxRequest) -> Result<()
         (
             "other processors for a SandboxSet with a template reference",
             new.resize.is_some(),
+        ),
+        (
+            "a size in a request for a SandboxSet with a template reference",
+            size::is_asked(new),
         ),
         (
             "a sandbox without internet access of a SandboxSet with a template reference",
@@ -165,9 +170,8 @@ fn keep_pod_labels(set: &SandboxSet, labels: &Pairs) -> Result<(), CreateError> 
     }
 }
 
-/// Refuses what only a machine of its own can do. The pods of the template catalogue have other limits if a request
-/// says so.
-pub(super) fn refuse_unserved(new: &SandboxRequest, of_entry: bool) -> Result<(), CreateError> {
+/// Refuses what only a machine of its own can do.
+pub(super) fn refuse_unserved(new: &SandboxRequest) -> Result<(), CreateError> {
     let instead = "make an entry of the template catalogue or a SandboxSet with it, and name that";
     let asked = [
         (
@@ -177,14 +181,6 @@ pub(super) fn refuse_unserved(new: &SandboxRequest, of_entry: bool) -> Result<()
         ("a runtime in a request", new.runtime.is_some()),
         ("a working directory in a request", new.workdir.is_some()),
         ("a default port in a request", new.port.is_some()),
-        (
-            "memory in a request",
-            new.resources.memory.is_some() && !of_entry,
-        ),
-        (
-            "processors in a request",
-            new.resources.cpu.is_some() && !of_entry,
-        ),
         ("a disk in a request", new.resources.disk.is_some()),
     ];
     let network = &new.network;
@@ -225,30 +221,21 @@ mod tests {
 
     #[test]
     fn isolation_that_is_not_carried_out_is_refused() {
-        assert!(refuse_unserved(&request(), false).is_ok());
+        assert!(refuse_unserved(&request()).is_ok());
         let mut ruled = request();
         ruled.network.egress.deny = Some(vec!["8.8.8.8".parse().unwrap()]);
         let mut masked = request();
         masked.network.mask_request_host = Some("localhost:${PORT}".parse().unwrap());
         let mut large = request();
-        large.resources.memory = Some(shoal_core::resources::Mib(4096));
+        large.resources.disk = Some(shoal_core::resources::Mib(4096));
         for (unserved, what) in [
             (ruled, "network rule"),
             (masked, "host name"),
-            (large, "memory"),
+            (large, "disk"),
         ] {
-            let error = refuse_unserved(&unserved, false).unwrap_err().to_string();
+            let error = refuse_unserved(&unserved).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
         }
-    }
-
-    #[test]
-    fn limits_are_the_requests_where_the_catalogue_says_what_a_pod_is() {
-        let mut large = request();
-        large.resources.memory = Some(shoal_core::resources::Mib(4096));
-        assert!(refuse_unserved(&large, true).is_ok());
-        large.workdir = Some("/".to_owned());
-        assert!(refuse_unserved(&large, true).is_err());
     }
 
     #[test]
