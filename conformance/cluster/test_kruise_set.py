@@ -9,6 +9,7 @@ from .api import Api, Watch
 from .test_kruise_sandbox import KIND, missing, patch, pod_template, wait_for
 
 SETS = "sandboxsets.v1alpha1.agents.kruise.io"
+TEMPLATES = "sandboxtemplates.agents.kruise.io"
 
 
 def pool(name: str, replicas: int, template: dict | None = None, **spec) -> dict:
@@ -135,3 +136,21 @@ def test_a_limit_of_starting_sandboxes_holds(operator, cluster):
     wait_for(cluster, "limited", lambda one: one.get("status", {}).get("replicas") == 3, "three replicas", SETS)
     assert len(members(cluster, "limited")) == 3
     cluster.kubectl("delete", SETS, "limited", "--timeout=60s")
+
+
+def test_a_template_of_somebody_else_is_not_taken_for_that_of_the_set(operator, cluster):
+    cluster.apply(pool("taken", 0))
+    seen = wait_for(cluster, "taken", lambda one: one.get("status", {}).get("currentRevision"), "a revision", SETS)
+    name = seen["status"]["currentRevision"]
+    cluster.kubectl("delete", SETS, "taken")
+    cluster.kubectl("delete", TEMPLATES, name, "--ignore-not-found")
+    foreign = {"apiVersion": "agents.kruise.io/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": name}}
+    cluster.apply(foreign | {"spec": {"template": pod_template("900m")}})
+    cluster.apply(pool("taken", 0))
+
+    def is_told() -> bool:
+        events = cluster.get("events", fields="involvedObject.name=taken")["items"]
+        return any(one["reason"] == "TemplateNameTaken" and name in one["message"] for one in events)
+
+    wait_until(is_told, 60, "an event that says so")
+    assert not cluster.get(SETS, "taken").get("status", {}).get("currentRevision")

@@ -4,6 +4,7 @@
 //! pass before has created. A create whose answer was lost makes one too many, which the next pass deletes.
 
 mod backoff;
+mod materialize;
 mod member;
 mod plan;
 
@@ -26,9 +27,6 @@ use crate::cluster::Cluster;
 use crate::failure::{Failure, is_conflict, is_missing};
 use crate::measures;
 use crate::write;
-
-/// Materialized templates beyond this are marked for removal.
-const MOST_TEMPLATES: usize = 10;
 
 /// Reconciles pools.
 pub(crate) struct SandboxSetController {
@@ -81,7 +79,8 @@ impl SandboxSetController {
             self.cluster
                 .event(&*set, true, "NetworkPolicyRefused", refused);
         }
-        let template = self.materialize(&set, uid).await?;
+        let materialized = self.materialize(&set, uid).await?;
+        let template = materialized.name;
         let revision = member::revision(&set.spec);
         let owned = self.sandboxes.owned_by(uid);
         let now = Timestamp::now();
@@ -104,48 +103,9 @@ impl SandboxSetController {
         if let Some(failure) = Failure::of(failures) {
             return Err(failure);
         }
-        let wait = held.map(|(_, wait)| wait);
+        let waits = [held.map(|(_, wait)| wait), materialized.again];
+        let wait = waits.into_iter().flatten().min();
         Ok(wait.map_or_else(Action::await_change, Action::requeue))
-    }
-
-    /// Keeps a template of the revision, whose name is returned. Claims of snapshots and clones refer to it.
-    async fn materialize(&self, set: &SandboxSet, uid: &str) -> Result<String, Failure> {
-        if let Some(reference) = &set.spec.template_ref {
-            return Ok(reference.name.clone());
-        }
-        let manifest = member::template(set);
-        let name = member::template_name(set);
-        let namespace = set.metadata.namespace.clone().unwrap_or_default();
-        let template_key = (namespace.clone(), name.clone());
-        if self.templates.get(&template_key).is_none() {
-            match self.cluster.create(&namespace, &manifest).await {
-                Ok(created) => drop(self.templates.learn(created)),
-                Err(error) if is_conflict(&error) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let mut known = self.templates.owned_by(uid);
-        let old = known.len().saturating_sub(MOST_TEMPLATES);
-        known.sort_by_key(|known| known.metadata.creation_timestamp.as_ref().map(|at| at.0));
-        for template in known.iter().take(old) {
-            self.mark(template).await?;
-        }
-        Ok(name)
-    }
-
-    async fn mark(&self, template: &SandboxTemplate) -> Result<(), Failure> {
-        let annotations = template.metadata.annotations.as_ref();
-        if annotations.is_some_and(|known| known.contains_key(annotation::CLEANUP_CANDIDATE)) {
-            return Ok(());
-        }
-        let (namespace, name) = key(template);
-        let patch = json!({"metadata": {"annotations": {annotation::CLEANUP_CANDIDATE: "true"}}});
-        match self.cluster.patch(&namespace, &name, &patch).await {
-            Ok(patched) => drop(self.templates.learn(patched)),
-            Err(error) if is_missing(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
     }
 
     /// Deletes what the plan says. Those that a claim may take are locked first.
