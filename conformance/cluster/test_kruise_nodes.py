@@ -39,6 +39,17 @@ def second_node(cluster):
         cluster.kubectl("delete", "node", "fake-lost", "--ignore-not-found")
 
 
+def spread(made: dict) -> dict:
+    """A set whose pods are on all nodes alike."""
+    template = made["spec"]["template"]
+    template.setdefault("metadata", {}).setdefault("labels", {})["spread"] = made["metadata"]["name"]
+    template["spec"]["topologySpreadConstraints"] = [{
+        "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"spread": made["metadata"]["name"]}},
+    }]
+    return made
+
+
 def pods_by_node(cluster, names: set[str]) -> dict[str, str]:
     """The node of each of these pods."""
     return {
@@ -78,7 +89,7 @@ def test_an_evicted_pod_ends_its_sandbox_and_no_other(replica, key, cluster):
 
 @pytest.mark.timeout(400)
 def test_a_node_that_is_gone_takes_its_own_sandboxes_only(replica, key, cluster, second_node):
-    cluster.apply(plain_set("lost", POOL))
+    cluster.apply(spread(plain_set("lost", POOL)))
     wait_until(lambda: available(cluster, "lost") >= POOL, 90, "a full pool")
     made = [create(replica, key, "lost", timeout=600)["sandboxID"] for _ in range(POOL)]
     wait_until(lambda: available(cluster, "lost") >= POOL, 90, "the pool is full again")
