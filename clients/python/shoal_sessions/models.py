@@ -418,7 +418,7 @@ class SessionSync(TypedDict):
     connected: bool
     #: Files that are not synced, each with the reason.
     notes: list[str]
-    #: `synced`, also without a machine; `behind`, while files of the session wait for the machine; or `conflict`.
+    #: `synced`, also without a machine; `behind`, while files of the session wait for the machine, or while the synchronization is interrupted; or `conflict`.
     state: str
 
 

@@ -372,7 +372,7 @@ export interface SessionSync {
   connected: boolean
   /** Files that are not synced, each with the reason. */
   notes: Array<string>
-  /** `synced`, also without a machine; `behind`, while files of the session wait for the machine; or `conflict`. */
+  /** `synced`, also without a machine; `behind`, while files of the session wait for the machine, or while the synchronization is interrupted; or `conflict`. */
   state: string
 }
 

@@ -67,6 +67,8 @@ impl Files {
             let rows = self.parts.rows.file_rows(&self.session).await?;
             let mut read = Table::new(rows);
             read.set_machine(table.as_ref().and_then(Table::machine).cloned());
+            let interrupted = table.as_ref().and_then(Table::interrupted).cloned();
+            read.set_interrupted(interrupted);
             read.read_ignores(&self.parts.contents).await?;
             // The caller of a change may have disconnected before it could announce the change.
             if read.is_behind() {
@@ -128,6 +130,15 @@ impl Files {
         if let Some(table) = &mut *self.table.lock().await {
             table.set_machine(None);
             self.told.sync(table);
+        }
+    }
+
+    /// The sync with the machine is interrupted for this reason, or goes on.
+    async fn interrupted(&self, reason: Option<String>) {
+        // A store that fails is told to whoever asks for the state.
+        if let Ok(mut table) = self.table().await {
+            table.set_interrupted(reason);
+            self.told.sync(&table);
         }
     }
 

@@ -44,6 +44,8 @@ struct State {
     watch: Option<Watch>,
     flush: u64,
     fault: Option<Fault>,
+    /// The most files that the watch reports.
+    most: Option<usize>,
 }
 
 struct Watch {
@@ -123,6 +125,11 @@ impl MemoryHome {
         }
     }
 
+    /// Lets the watch end while there are more files than this.
+    pub(crate) fn watch_at_most(&self, files: usize) {
+        self.0.lock().most = Some(files);
+    }
+
     /// Lets the next call fail.
     pub(crate) fn fail_next(&self, fault: Fault) {
         self.0.lock().fault = Some(fault);
@@ -143,6 +150,13 @@ impl State {
     }
 
     fn tell(&mut self) {
+        if self.most.is_some_and(|most| self.files.len() > most) {
+            if let Some(watch) = self.watch.take() {
+                let message = "too many files could return".to_owned();
+                let _ = watch.events.send(Err(InsideError::TooMuch(message)));
+            }
+            return;
+        }
         let Some(watch) = &mut self.watch else {
             return;
         };

@@ -133,7 +133,7 @@ impl FileRow {
 pub enum SyncState {
     /// Both sides are equal, or there is no machine.
     Synced,
-    /// Files of the session are not yet written to the machine, or cannot be.
+    /// Files of the session are not yet written to the machine, or cannot be, or the sync is interrupted.
     Behind,
     /// Both sides changed a file, and the conflict is not resolved.
     Conflict,

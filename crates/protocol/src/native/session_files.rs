@@ -47,7 +47,8 @@ pub struct SessionFileCount {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SessionSync {
-    /// `synced`, also without a machine; `behind`, while files of the session wait for the machine; or `conflict`.
+    /// `synced`, also without a machine; `behind`, while files of the session wait for the machine, or while the
+    /// synchronization is interrupted; or `conflict`.
     pub state: String,
     /// How many files wait for the machine, or cannot get there.
     pub behind: usize,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
+use shoal_core::ports::inside::InsideError;
 use shoal_core::ports::inside::home::HomeFiles;
 use shoal_core::store::StoreError;
 use tokio::sync::{mpsc, oneshot};
@@ -37,7 +38,8 @@ impl Connection {
     /// Makes both sides equal, and keeps them so.
     ///
     /// # Errors
-    /// When the two sides cannot be made equal.
+    /// When the two sides cannot be made equal. A used machine with too many files is tried again: its commands can remove
+    /// some.
     pub(crate) async fn open(
         files: Arc<Files>,
         sandbox: SandboxId,
@@ -49,12 +51,15 @@ impl Connection {
             sandbox: sandbox.clone(),
             home,
         };
-        let sync = Sync::begin(side, fresh).await?;
+        let begun = match Sync::begin(side.clone(), fresh).await {
+            Err(error @ SyncError::Inside(InsideError::TooMuch(_))) if !fresh => Err(error),
+            begun => Ok(begun?),
+        };
         let (requests, asked) = mpsc::channel(1);
         Ok(Self {
             sandbox,
             requests,
-            task: tokio::spawn(follow(sync, asked)),
+            task: tokio::spawn(follow(side, begun, asked)),
         })
     }
 
@@ -86,37 +91,38 @@ impl Settler {
 }
 
 /// Keeps a machine in sync until all callers are gone.
-async fn follow(mut sync: Sync, mut asked: mpsc::Receiver<Settle>) {
+async fn follow(side: Side, mut begun: Result<Sync, SyncError>, mut asked: mpsc::Receiver<Settle>) {
+    let (session, sandbox) = (&side.files.session, &side.sandbox);
     let mut retry = FIRST_RETRY;
     loop {
-        let ended = keep(&mut sync, &mut asked, &mut retry).await;
-        let Err(error) = ended else {
-            return;
+        let error = match begun {
+            Ok(mut sync) => {
+                side.files.interrupted(None).await;
+                match keep(&mut sync, &mut asked, &mut retry).await {
+                    Ok(()) => return,
+                    Err(error) => error,
+                }
+            }
+            Err(error) => error,
         };
-        let (session, sandbox) = (&sync.side.files.session, &sync.side.sandbox);
         let error = Chain(&error).to_string();
         tracing::info!(%session, %sandbox, error, "the files of a session are not kept equal; trying again");
-        loop {
-            // A caller does not wait for the time of the next attempt.
-            let request = tokio::select! {
-                () = tokio::time::sleep(retry) => None,
-                request = asked.recv() => match request {
-                    Some(request) => Some(request),
-                    None => return,
-                },
-            };
-            retry = (retry * 2).min(LAST_RETRY);
-            let begun = Sync::begin(sync.side.clone(), false);
-            let begun = begun.await;
-            if let Some(request) = request {
-                // A reconnect makes both sides equal. The caller may have disconnected.
-                let answer = begun.as_ref().map(|_| ()).map_err(told);
-                let _ = request.send(answer);
-            }
-            if let Ok(begun) = begun {
-                sync = begun;
-                break;
-            }
+        let reason = format!("the machine's files are not synchronized: {error}; trying again");
+        side.files.interrupted(Some(reason)).await;
+        // A caller does not wait for the time of the next attempt.
+        let request = tokio::select! {
+            () = tokio::time::sleep(retry) => None,
+            request = asked.recv() => match request {
+                Some(request) => Some(request),
+                None => return,
+            },
+        };
+        retry = (retry * 2).min(LAST_RETRY);
+        begun = Sync::begin(side.clone(), false).await;
+        if let Some(request) = request {
+            // A reconnect makes both sides equal. The caller may have disconnected.
+            let answer = begun.as_ref().map(|_| ()).map_err(told);
+            let _ = request.send(answer);
         }
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Table {
     refused: BTreeMap<SessionPath, FileState>,
     /// The files that the machine does not report, and why.
     limited: BTreeMap<Option<SessionPath>, String>,
+    /// Why the sync is interrupted.
+    interrupted: Option<String>,
     /// The session's `.gitignore` files.
     ignoring: Ignoring,
     ignores_changed: bool,
@@ -196,6 +198,9 @@ impl Table {
         self.withheld.clear();
         self.refused.clear();
         self.limited.clear();
+        if self.machine.is_none() {
+            self.interrupted = None;
+        }
         self.note_all_behind();
     }
 
@@ -282,7 +287,7 @@ impl Table {
         };
         if self.has_withheld() || self.rows.values().any(is_copy) {
             SyncState::Conflict
-        } else if self.behind_count() > 0 || self.has_refused() {
+        } else if self.behind_count() > 0 || self.has_refused() || self.interrupted.is_some() {
             SyncState::Behind
         } else {
             SyncState::Synced
@@ -299,7 +304,17 @@ impl Table {
         copies.map(|(path, _)| path.clone()).collect()
     }
 
-    /// The paths that are not synchronised, and why.
+    /// The sync is interrupted for this reason, or is not.
+    pub(super) fn set_interrupted(&mut self, reason: Option<String>) {
+        self.interrupted = reason;
+    }
+
+    /// Why the sync is interrupted.
+    pub(super) fn interrupted(&self) -> Option<&String> {
+        self.interrupted.as_ref()
+    }
+
+    /// Why the sync is interrupted, and the paths that are not synchronised, and why.
     pub(super) fn notes(&self) -> Vec<String> {
         let blocked = self
             .blocked
@@ -309,6 +324,8 @@ impl Table {
             Some(path) => format!("{path}: {why}"),
             None => why.clone(),
         });
-        blocked.chain(limited).take(NOTES_MAX).collect()
+        let interrupted = self.interrupted.iter().cloned();
+        let notes = interrupted.chain(blocked).chain(limited);
+        notes.take(NOTES_MAX).collect()
     }
 }

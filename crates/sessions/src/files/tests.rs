@@ -12,6 +12,7 @@ use shoal_core::session::SessionId;
 use shoal_core::session::files::SyncState;
 use shoal_core::session::path::SessionPath;
 
+use super::follow::Connection;
 use super::sync::{Side, Sync, SyncError};
 use super::*;
 use crate::local::Manual;
@@ -240,4 +241,37 @@ async fn contents_that_no_session_names_are_deleted() {
     tokio::time::timeout(most, swept).await.unwrap();
     assert_eq!(pair.session().await, all(&[("b", "1")]));
     sweeping.abort();
+}
+
+#[tokio::test]
+async fn a_machine_with_too_many_files_is_behind_with_the_reason_until_some_are_gone() {
+    let mut pair = Pair::new();
+    pair.write("a", "1").await;
+    drop(pair.sync(true).await.unwrap());
+    // The server ends, and the machine fills its home.
+    pair.restart();
+    pair.home.watch_at_most(1);
+    pair.home.write(&path("many"), b"2");
+    let open = |fresh| {
+        let home = Arc::new(pair.home.clone());
+        let sandbox = SandboxId::from_entropy([pair.machine; 16]);
+        Connection::open(pair.files.clone(), sandbox, home, fresh)
+    };
+    assert!(open(true).await.is_err(), "a new machine cannot be used");
+    let connection = open(false).await.unwrap();
+    assert!(connection.settler().settle().await.is_err());
+    let reason = "too many files could return";
+    let view = pair.files.sync_view().await.unwrap();
+    assert_eq!(view.state, SyncState::Behind);
+    assert!(view.notes[0].contains(reason), "{:?}", view.notes);
+    // The table is read again, and the reason stays.
+    pair.files.table().await.unwrap().set_stale(true);
+    let view = pair.files.sync_view().await.unwrap();
+    assert!(view.notes[0].contains(reason), "{:?}", view.notes);
+    pair.home.remove(&path("many"));
+    connection.settler().settle().await.unwrap();
+    // The task clears the reason before it takes the next request.
+    connection.settler().settle().await.unwrap();
+    let view = pair.files.sync_view().await.unwrap();
+    assert_eq!((view.state, view.notes), (SyncState::Synced, vec![]));
 }
