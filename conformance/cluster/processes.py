@@ -18,13 +18,13 @@ class Processes:
     directory: Path
     running: dict[str, subprocess.Popen] = field(default_factory=dict)
 
-    def start(self, name: str, *command: object) -> None:
+    def start(self, name: str, *command: object, **environment: str) -> None:
         assert name not in self.running, f"{name} runs already"
         with open(self.log(name), "ab") as log:
             # The kernel ends the process when the process of the tests ends, even if that is killed.
             self.running[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=os.environ | environment,
             )
 
     def log(self, name: str) -> Path:
