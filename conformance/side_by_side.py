@@ -6,7 +6,8 @@ A suite is a run of pytest with servers and a data directory of its own, so that
 in the kernel only. Suites that wait leave the processors to others. `SHOAL_TEST_LANES` is the number
 of lanes. The output of a suite is shown when it ends; a failed suite does not stop the others.
 
-`TIMES` is a file for the time of each suite.
+`TIMES` is a file for the time of each suite. `SHOAL_TEST_END` is a time, in seconds since 1970, at which all that still run are
+interrupted: whoever ends the whole run later would not see what they had said.
 """
 
 from __future__ import annotations
@@ -225,8 +226,8 @@ def check_complete(found: list[Suite]) -> None:
     assert set(clusters) <= named, f"in no suite: {sorted(set(clusters) - named)}"
 
 
-def run_all(waiting: list[Suite], lanes: int) -> bool:
-    """Whether all suites succeeded."""
+def run_all(waiting: list[Suite], lanes: int, end: float) -> bool:
+    """Whether all suites succeeded before the end."""
     running: list[Suite] = []
     over = {suite.after for suite in waiting} - {suite.name for suite in waiting}
     good = True
@@ -245,6 +246,12 @@ def run_all(waiting: list[Suite], lanes: int) -> bool:
                     suite.start()
                     running.append(suite)
             time.sleep(0.2)
+            if waiting and time.time() > end:
+                print(f"conformance: no time is left for: {', '.join(suite.name for suite in waiting)}", flush=True)
+                waiting, good = [], False
+            for suite in running:
+                if time.time() > end and not suite.interrupted:
+                    suite.interrupt()
             for suite in [suite for suite in running if suite.ended()]:
                 running.remove(suite)
                 over.add(suite.name)
@@ -267,7 +274,8 @@ def main(names: list[str]) -> int:
     chosen = [suite for suite in suites() if not names or suite.name in names]
     # More suites at once would not end earlier: the processors are busy. Some of their deadlines would pass.
     lanes = int(os.environ.get("SHOAL_TEST_LANES", "0")) or (os.cpu_count() or 2) * 3 // 2
-    return 0 if run_all(chosen, lanes) else 1
+    end = float(os.environ.get("SHOAL_TEST_END", "inf"))
+    return 0 if run_all(chosen, lanes, end) else 1
 
 
 if __name__ == "__main__":
