@@ -11,6 +11,7 @@ import pytest
 from ..installation import wait_until
 from ..sshd import Sshd
 from .test_native import Native
+from .test_session_preview import ask
 from .test_session_secrets import found, put, reset, turn
 from .test_sessions import run, shoal
 
@@ -245,3 +246,27 @@ def test_the_command_line(server, native, sshd):
     assert sshd.address in shoal(server, "info", made)
     assert "--ssh-key" in shoal(server, "create", "--ssh", sshd.address, code=64)
     shoal(server, "rm", made)
+
+
+#: A page on port 8080 of the account's localhost.
+PAGE = """
+echo hello from the account > index.html
+python3 -m http.server 8080 --bind 127.0.0.1 > site.log 2>&1 & echo $! > site.pid
+until (: < /dev/tcp/127.0.0.1/8080) 2> /dev/null; do sleep 0.1; done
+"""
+
+
+def test_r2_061_the_preview_leads_to_port_8080_of_the_account(native, server, session, sshd):
+    host = native("GET", f"/sessions/{session}")["publicHostname"]
+    assert ask(server, host).status_code == 503, "nothing is connected before the first command"
+    run(native, session, "true")
+    assert ask(server, host).status_code == 502, "nothing listens"
+    run(native, session, PAGE, "site")
+    try:
+        answers = [ask(server, host, "/index.html") for _ in range(3)]
+        assert [answer.text for answer in answers] == ["hello from the account\n"] * 3
+        assert ask(server, host, "/other").status_code == 404, "the answer of its server"
+    finally:
+        run(native, session, "kill $(cat site.pid)")
+    reset(native, session)
+    assert ask(server, host).status_code == 503

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body::Body;
 use ipnet::IpNet;
 use parking_lot::Mutex;
@@ -26,19 +26,19 @@ use shoal_core::template::RuntimeName;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
 use tracing::Instrument;
 
-use self::exchange::{answer_of, give_back, prepare};
+use self::exchange::{answer_of, give_back, prepare, version};
 use self::metrics::count;
 use self::send::send;
 use self::span::span_of;
 use self::tokens::{AuthenticatedBy, check_traffic_token, may_wake};
 use crate::answer::Refusal;
-use crate::forward::{needs_http2, strip_proxy_headers};
+use crate::forward::strip_proxy_headers;
 use crate::kruise_path::{self, KruisePath};
-use crate::limit::Connections;
+use crate::limit::{Connections, Slot};
 use crate::places::Places;
 use crate::signed;
 use crate::target::{self, InvalidTarget, Target};
-use crate::tunnel::{self, Upgrade};
+use crate::tunnel::Upgrade;
 use crate::upstream::{BoxError, ForwardedBody, Sender, Upstream};
 
 /// The configuration of the gateway.
@@ -290,12 +290,10 @@ impl Gateway {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let shared = &self.shared;
-        let slot = shared.connections.take(&target.sandbox);
-        let slot = slot.ok_or_else(|| Refusal::TooMany(shared.connections.most()))?;
-        let http2 = needs_http2(request.version(), request.headers()) && asked != Upgrade::Stream;
-        let asked = if http2 { Upgrade::Nothing } else { asked };
-        let (forwarded, client_side) = prepare(request, target, &route, client, &asked, http2)?;
+        let slot = self.slot(target)?;
+        let (http2, asked) = version(&request, asked);
+        let (forwarded, client_side) =
+            prepare(request, target, Some(&route), client, &asked, http2)?;
         let upstream = self.upstream(&route);
         let mut ended = self.over(&route, authenticated);
         let response = tokio::select! {
@@ -305,31 +303,22 @@ impl Gateway {
                 false => Refusal::Unproven,
             }),
         };
-        match response {
-            // 101 without an upgrade in the request: the client would not know where HTTP ends.
-            Ok((response, _))
-                if response.status() == StatusCode::SWITCHING_PROTOCOLS
-                    && client_side.is_none() =>
-            {
-                Err(Refusal::Broken)
-            }
-            // On a stream, success would mean that the server accepted the WebSocket.
-            Ok((response, _)) if response.status().is_success() && asked == Upgrade::Stream => {
-                Err(Refusal::Broken)
-            }
-            Ok((mut response, stream)) => {
-                let agreed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-                let sandbox_side = agreed.then(|| hyper::upgrade::on(&mut response));
-                if agreed && asked == Upgrade::Stream {
-                    tunnel::agree(&mut response);
-                }
-                let sides = client_side.zip(sandbox_side);
-                Ok(give_back(response, sides, ended, (slot, stream, visit)))
-            }
-            // The connection broke because the sandbox ended.
-            Err(_) if self.has_ended(&route) => Err(Refusal::NotFound),
-            Err(refusal) => Err(refusal),
-        }
+        let answered = response.and_then(|(response, stream)| {
+            let held = (slot, stream, visit);
+            give_back(response, client_side, &asked, ended, held)
+        });
+        // The connection broke because the sandbox ended.
+        answered.map_err(|refusal| match self.has_ended(&route) {
+            true => Refusal::NotFound,
+            false => refusal,
+        })
+    }
+
+    /// The place of one more request to a machine.
+    fn slot(&self, target: &Target) -> Result<Slot, Refusal> {
+        let connections = &self.shared.connections;
+        let slot = connections.take(&target.sandbox);
+        slot.ok_or_else(|| Refusal::TooMany(connections.most()))
     }
 }
 

@@ -12,6 +12,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use parking_lot::Mutex;
+use shoal_core::id::SandboxId;
+use shoal_core::ports::sessions::preview::Forwarding;
 use shoal_core::routes::Route;
 
 use self::connector::{Connector, connect_http1, connect_http2};
@@ -22,7 +24,7 @@ pub(crate) type ForwardedBody = UnsyncBoxBody<Bytes, BoxError>;
 /// The error of a body.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The connections into one run of a sandbox. They end with the run.
+/// The connections into one run of a machine. They end with the run.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     connector: Connector,
@@ -77,8 +79,9 @@ impl From<Full> for NotSent {
 }
 
 impl Upstream {
-    pub(crate) fn new(route: &Route, places: Arc<Places<Sender>>) -> Self {
-        let connector = Connector {
+    /// The connections into a run of a sandbox.
+    pub(crate) fn of_sandbox(route: &Route, places: Arc<Places<Sender>>) -> Self {
+        let connector = Connector::Sandbox {
             address: route.address,
             token: route.guest_token.clone(),
         };
@@ -87,6 +90,24 @@ impl Upstream {
             sandbox: route.sandbox.clone(),
             execution: route.execution,
         };
+        Self::new(connector, holder, places)
+    }
+
+    /// The connections into an external machine.
+    pub(crate) fn of_external(
+        machine: &SandboxId,
+        forwarding: &Forwarding,
+        places: Arc<Places<Sender>>,
+    ) -> Self {
+        let holder = Holder {
+            team: forwarding.team,
+            sandbox: machine.clone(),
+            execution: forwarding.execution,
+        };
+        Self::new(Connector::Forward(forwarding.ports.clone()), holder, places)
+    }
+
+    fn new(connector: Connector, holder: Holder, places: Arc<Places<Sender>>) -> Self {
         Self {
             connector,
             holder,

@@ -1,6 +1,7 @@
 //! An external machine as a session uses it.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -30,6 +31,10 @@ pub(crate) struct SshClient {
 impl SshClient {
     pub(crate) fn new(link: Arc<Link>) -> Self {
         Self { link }
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
     }
 
     fn failed(&self, path: &str, error: &SftpError) -> InsideError {
@@ -204,6 +209,14 @@ impl SandboxClient for SshClient {
 
     fn home(&self, directory: &str) -> Arc<dyn HomeFiles> {
         Arc::new(Home::new(self.link.clone(), directory))
+    }
+}
+
+impl fmt::Debug for SshClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SshClient")
+            .field(self.link.address())
+            .finish()
     }
 }
 

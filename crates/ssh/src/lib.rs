@@ -1,14 +1,15 @@
 //! External machines of sessions: an account on a machine that is reached over SSH.
 //!
-//! A session needs three things of its machine: shells in terminals, short commands, and a home directory whose files are kept
-//! equal. Each terminal has a connection of its own, because an unread terminal stops its whole connection. Commands
-//! and files (SFTP) share one.
+//! A session needs four things of its machine: shells in terminals, short commands, a home directory whose files are kept
+//! equal, and the port of its preview. Each terminal and each connection to the port has an SSH connection of its own,
+//! because one that nobody reads stops its whole SSH connection. Commands and files (SFTP) share one.
 
 #![forbid(unsafe_code)]
 
 mod client;
 mod command;
 mod dial;
+mod forward;
 mod home;
 mod key;
 mod link;

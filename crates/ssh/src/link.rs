@@ -1,7 +1,6 @@
 //! The connections to one external machine.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -11,9 +10,11 @@ use russh::{Channel, ChannelMsg};
 use shoal_core::ports::external::{ExternalError, ExternalMachine};
 use shoal_core::session::machine::{HostKey, SshAddress};
 use shoal_core::session::networks::Networks;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::dial::{Checker, Target, dial};
+use crate::forward::FORWARDS_MAX;
 use crate::key;
 use crate::sftp::Sftp;
 
@@ -48,7 +49,9 @@ pub(crate) struct Link {
     open: Mutex<Option<Arc<Main>>>,
     /// The latest refusal.
     refused: Mutex<Option<(Instant, ExternalError)>>,
-    closed: AtomicBool,
+    closed: watch::Sender<bool>,
+    /// The places of connections to ports.
+    pub(crate) forwards: Arc<Semaphore>,
 }
 
 impl Link {
@@ -71,7 +74,8 @@ impl Link {
             main: tokio::sync::Mutex::default(),
             open: Mutex::default(),
             refused: Mutex::default(),
-            closed: AtomicBool::new(false),
+            closed: watch::channel(false).0,
+            forwards: Arc::new(Semaphore::new(FORWARDS_MAX)),
         })
     }
 
@@ -84,10 +88,19 @@ impl Link {
     }
 
     pub(crate) fn lost(&self) -> ExternalError {
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return ExternalError::Closed;
         }
         ExternalError::Lost(self.target.address.clone())
+    }
+
+    fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
+    /// Says when it is closed for good.
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.closed.subscribe()
     }
 
     /// Whether the connection for commands and files is open.
@@ -109,7 +122,7 @@ impl Link {
         let handle = self.dial().await?;
         let made = Arc::new(self.begin(handle).await?);
         *self.open.lock() = Some(made.clone());
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             // It was closed meanwhile.
             self.close();
             return Err(ExternalError::Closed);
@@ -123,7 +136,7 @@ impl Link {
     /// # Errors
     /// See [`ExternalError`].
     pub(crate) async fn dial(&self) -> Result<Handle<Checker>, ExternalError> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(ExternalError::Closed);
         }
         if let Some((at, error)) = &*self.refused.lock()
@@ -160,7 +173,7 @@ impl Link {
 
     /// Closes the connection for good.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.closed.send_replace(true);
         if let Some(main) = self.open.lock().take() {
             // Its users see its end.
             tokio::spawn(async move { main.disconnect().await });
@@ -170,7 +183,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.closed.store(true, Ordering::Release);
+        self.closed.send_replace(true);
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::BoxFuture;
 use crate::ports::inside::{InsideError, SandboxClient};
+use crate::ports::sessions::preview::PortForward;
 use crate::session::machine::{HostKey, SshAddress};
 use crate::session::secret::SecretValue;
 
@@ -86,11 +87,11 @@ pub enum ExternalError {
 }
 
 /// A client of an external machine. It connects again when the connection was lost.
-pub trait ExternalClient: SandboxClient {
+pub trait ExternalClient: SandboxClient + PortForward {
     /// Whether its connection is open.
     fn is_open(&self) -> bool;
 
-    /// Closes the connection for good, and ends the shells in it.
+    /// Closes the connections for good, and ends the shells in them.
     fn close(&self);
 }
 

@@ -1,7 +1,7 @@
 //! The forwarded request and the returned answer.
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
@@ -11,17 +11,23 @@ use shoal_core::routes::Route;
 
 use super::{Client, GatewayBody, OwnAnswer};
 use crate::answer::Refusal;
-use crate::forward::{add_daemon_token, ask_upgrade, set_forwarded, strip_hop_by_hop};
+use crate::forward::{add_daemon_token, ask_upgrade, needs_http2, set_forwarded, strip_hop_by_hop};
 use crate::guarded::{Guarded, Held};
 use crate::target::{InvalidTarget, Target};
 use crate::tunnel::{self, Upgrade};
 use crate::upstream::{BoxError, ForwardedBody, uri_for};
 
-/// Builds the forwarded request; also returns the client's side of an upgrade.
+/// Whether the server in the sandbox is asked over HTTP/2, and for which upgrade: HTTP/2 has none.
+pub(super) fn version<B>(request: &Request<B>, asked: Upgrade) -> (bool, Upgrade) {
+    let http2 = needs_http2(request.version(), request.headers()) && asked != Upgrade::Stream;
+    (http2, if http2 { Upgrade::Nothing } else { asked })
+}
+
+/// Builds the forwarded request; also returns the client's side of an upgrade. An external machine has no route.
 pub(super) fn prepare<B>(
     mut request: Request<B>,
     target: &Target,
-    route: &Route,
+    route: Option<&Route>,
     client: Client,
     asked: &Upgrade,
     http2: bool,
@@ -41,9 +47,9 @@ where
     let named = std::mem::replace(request.uri_mut(), uri);
     let headers = request.headers_mut();
     strip_hop_by_hop(headers);
-    let mask = route.mask_request_host.as_ref();
+    let mask = route.and_then(|route| route.mask_request_host.as_ref());
     set_forwarded(headers, &named, target.port, mask, client.address, proto);
-    if route.envd_access_token.is_none() {
+    if let Some(route) = route.filter(|route| route.envd_access_token.is_none()) {
         add_daemon_token(headers, target.port, &route.guest_token);
     }
     if let Some(protocol) = upgrade {
@@ -62,23 +68,39 @@ where
     ))
 }
 
-/// Builds the returned answer, which is aborted when the sandbox ends.
+/// Builds the returned answer, which is aborted when the machine ends.
+///
+/// # Errors
+/// If the server has agreed to what nobody asked for.
 pub(super) fn give_back(
     mut response: Response<hyper::body::Incoming>,
-    sides: Option<(OnUpgrade, OnUpgrade)>,
+    client_side: Option<OnUpgrade>,
+    asked: &Upgrade,
     ended: BoxFuture<'static, ()>,
     held: Held,
-) -> Response<GatewayBody> {
-    if let Some((client_side, sandbox_side)) = sides {
+) -> Result<Response<GatewayBody>, Refusal> {
+    let agreed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    // 101 without an upgrade in the request: the client would not know where HTTP ends. And on a stream, success would
+    // mean that the server accepted the WebSocket.
+    if agreed && client_side.is_none()
+        || response.status().is_success() && *asked == Upgrade::Stream
+    {
+        return Err(Refusal::Broken);
+    }
+    let sandbox_side = agreed.then(|| hyper::upgrade::on(&mut response));
+    if agreed && *asked == Upgrade::Stream {
+        tunnel::agree(&mut response);
+    }
+    if let Some((client_side, sandbox_side)) = client_side.zip(sandbox_side) {
         tokio::spawn(copy(client_side, sandbox_side, ended, held));
-        return response.map(|_| empty());
+        return Ok(response.map(|_| empty()));
     }
     strip_hop_by_hop(response.headers_mut());
     *response.version_mut() = http::Version::HTTP_11;
-    response.map(|body| {
+    Ok(response.map(|body| {
         let body = body.map_err(Into::into).boxed_unsync();
         Guarded::new(body, ended, held).boxed_unsync()
-    })
+    }))
 }
 
 /// Copies an upgraded connection both ways until a side closes or the sandbox ends.

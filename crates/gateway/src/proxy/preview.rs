@@ -6,16 +6,19 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use shoal_core::id::SandboxId;
-use shoal_core::ports::sessions::preview::{Preview, Previews, Waking};
-use shoal_core::routes::Lookup;
+use shoal_core::ports::sessions::preview::{Forwarding, Preview, Previews, Waking};
+use shoal_core::routes::{Lookup, Visit};
 use shoal_core::session::preview::{PREVIEW_PORT, PreviewName};
 use shoal_core::template::RuntimeName;
 use shoal_protocol::{ENVD_PORT, INTERPRETER_PORT};
 
+use super::exchange::{give_back, prepare, version};
+use super::send::send;
 use super::{AuthenticatedBy, Client, Gateway, GatewayBody, answer_of, count};
 use crate::answer::{Refusal, Unreached};
 use crate::preview;
 use crate::target::Target;
+use crate::tunnel::Upgrade;
 use crate::upstream::BoxError;
 
 impl Gateway {
@@ -67,9 +70,21 @@ impl Gateway {
         let PreviewName::Hash(hash) = name else {
             return (Err(Unreached::Unknown), None);
         };
-        let Some(Preview { machine, wakes }) = self.previews.find(hash) else {
+        let Some(preview) = self.previews.find(hash) else {
             return (Err(Unreached::Unknown), None);
         };
+        let Preview {
+            machine,
+            forwarding,
+            wakes,
+        } = preview;
+        if let (Some(machine), Some(forwarding)) = (&machine, &forwarding) {
+            let passed = self.reach_external(request, machine, forwarding, client);
+            return (
+                passed.await.map_err(|refusal| unreached(refusal, false)),
+                None,
+            );
+        }
         let Some(sandbox) = machine.filter(|machine| self.is_up(machine)) else {
             let unreached = match self.previews.wake(hash) {
                 Waking::Begun(_) | Waking::Going => Unreached::Waking,
@@ -86,6 +101,36 @@ impl Gateway {
             .pass_on(request, &target, client, AuthenticatedBy::Preview)
             .await;
         (passed.map_err(|refusal| unreached(refusal, wakes)), runtime)
+    }
+
+    /// Forwards a request to an external machine. It has no runs: it ends when its session does not use it any more.
+    async fn reach_external<B>(
+        &self,
+        request: Request<B>,
+        machine: &SandboxId,
+        forwarding: &Forwarding,
+        client: Client,
+    ) -> Result<Response<GatewayBody>, Refusal>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let target = Target {
+            sandbox: machine.clone(),
+            port: PREVIEW_PORT,
+        };
+        let asked = Upgrade::of(&request)?;
+        let slot = self.slot(&target)?;
+        let (http2, asked) = version(&request, asked);
+        let (forwarded, client_side) = prepare(request, &target, None, client, &asked, http2)?;
+        let upstream = self.external_upstream(machine, forwarding);
+        let mut ended = forwarding.ports.closed();
+        let (response, stream) = tokio::select! {
+            sent = send(&upstream, target.port, forwarded, http2) => sent?,
+            () = &mut ended => return Err(Refusal::NotFound),
+        };
+        let held = (slot, stream, Visit::default());
+        give_back(response, client_side, &asked, ended, held)
     }
 
     /// Whether a machine runs, or will run or end soon without anybody's help.

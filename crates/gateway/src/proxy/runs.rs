@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::BoxFuture;
+use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::ports::sessions::preview::Forwarding;
 use shoal_core::routes::{Lookup, NotResumed, Route};
 use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::{AuthenticatedBy, Gateway};
 use crate::answer::Refusal;
+use crate::places::Places;
 use crate::target::Target;
-use crate::upstream::Upstream;
+use crate::upstream::{Sender, Upstream};
 
 /// The interval for closing idle connections.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -67,14 +70,35 @@ impl Gateway {
 
     /// The connections of a run: created by its first request, removed at its end.
     pub(super) fn upstream(&self, route: &Arc<Route>) -> Arc<Upstream> {
+        let of_sandbox = |places| Upstream::of_sandbox(route, places);
+        let ended = || self.shared.routes.ended(route);
+        self.upstream_of(route.execution, of_sandbox, ended)
+    }
+
+    /// The same for an external machine.
+    pub(super) fn external_upstream(
+        &self,
+        machine: &SandboxId,
+        forwarding: &Forwarding,
+    ) -> Arc<Upstream> {
+        let of_external = |places| Upstream::of_external(machine, forwarding, places);
+        let ended = || forwarding.ports.closed();
+        self.upstream_of(forwarding.execution, of_external, ended)
+    }
+
+    fn upstream_of(
+        &self,
+        execution: ExecutionId,
+        make: impl FnOnce(Arc<Places<Sender>>) -> Upstream,
+        ended: impl FnOnce() -> BoxFuture<'static, ()>,
+    ) -> Arc<Upstream> {
         let mut upstreams = self.shared.upstreams.lock();
-        if let Some(known) = upstreams.get(&route.execution) {
+        if let Some(known) = upstreams.get(&execution) {
             return known.clone();
         }
-        let upstream = Arc::new(Upstream::new(route, self.shared.places.clone()));
-        upstreams.insert(route.execution, upstream.clone());
-        let (shared, execution) = (self.shared.clone(), route.execution);
-        let mut ended = shared.routes.ended(route);
+        let upstream = Arc::new(make(self.shared.places.clone()));
+        upstreams.insert(execution, upstream.clone());
+        let (shared, mut ended) = (self.shared.clone(), ended());
         let ending = upstream.clone();
         tokio::spawn(async move {
             while timeout(SWEEP, &mut ended).await.is_err() {

@@ -11,10 +11,12 @@ use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use shoal_core::auth::Token;
+use shoal_core::ports::sessions::preview::{NotForwarded, PortForward};
 use shoal_protocol::ENVD_PORT;
 use shoal_protocol::client::{Duplex, EnvdClient};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
+use tokio_util::compat::FuturesAsyncReadCompatExt;
 
 use super::{ForwardedBody, NotSent, Sender};
 use crate::places::Place;
@@ -38,11 +40,18 @@ const AHEAD: usize = 64 << 10;
 const WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Opens connections into one sandbox.
+/// Opens connections into one machine.
 #[derive(Debug, Clone)]
-pub(super) struct Connector {
-    pub(super) address: IpAddr,
-    pub(super) token: Token,
+pub(crate) enum Connector {
+    /// A sandbox, whose daemon reaches what listens on loopback only.
+    Sandbox {
+        /// Its address.
+        address: IpAddr,
+        /// The token of its daemon.
+        token: Token,
+    },
+    /// An external machine.
+    Forward(Arc<dyn PortForward>),
 }
 
 impl Connector {
@@ -67,38 +76,56 @@ impl Connector {
     }
 
     async fn attempt(&self, port: u16) -> Result<Option<Box<dyn Duplex>>, NotSent> {
-        let address = SocketAddr::new(self.address, port);
-        match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                // Many requests are small and clients wait for them. Failing is harmless.
-                let _ = stream.set_nodelay(true);
-                Ok(Some(Box::new(stream)))
-            }
-            // The server may listen on the sandbox's loopback only, which the daemon reaches.
-            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                Ok(if port == ENVD_PORT {
-                    None
-                } else {
-                    self.tunnel(port).await
-                })
-            }
-            Ok(Err(error)) if is_exhausted(&error) => {
-                tracing::warn!(%error, "cannot open a connection into a sandbox");
-                Err(NotSent::Exhausted)
-            }
-            Ok(Err(_)) | Err(_) => Ok(None),
+        match self {
+            Self::Sandbox { address, token } => attempt(*address, token, port).await,
+            Self::Forward(ports) => match ports.open(port).await {
+                Ok(stream) => Ok(Some(Box::new(stream.compat()))),
+                Err(NotForwarded::PortClosed) => Ok(None),
+                Err(NotForwarded::Full(_)) => Err(NotSent::Exhausted),
+                Err(NotForwarded::Failed(reason)) => {
+                    tracing::info!(reason, "cannot reach a port of an external machine");
+                    Err(NotSent::Broken)
+                }
+            },
         }
     }
+}
 
-    async fn tunnel(&self, port: u16) -> Option<Box<dyn Duplex>> {
-        let client = EnvdClient::at(SocketAddr::new(self.address, ENVD_PORT));
-        let client = client.with_token_text(self.token.reveal()).ok()?;
-        let stream = timeout(CONNECT_TIMEOUT, client.tunnel(port))
-            .await
-            .ok()?
-            .ok()?;
-        Some(Box::new(stream))
+async fn attempt(
+    address: IpAddr,
+    token: &Token,
+    port: u16,
+) -> Result<Option<Box<dyn Duplex>>, NotSent> {
+    match timeout(CONNECT_TIMEOUT, TcpStream::connect((address, port))).await {
+        Ok(Ok(stream)) => {
+            // Many requests are small and clients wait for them. Failing is harmless.
+            let _ = stream.set_nodelay(true);
+            Ok(Some(Box::new(stream)))
+        }
+        // The server may listen on the sandbox's loopback only, which the daemon reaches.
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            Ok(if port == ENVD_PORT {
+                None
+            } else {
+                tunnel(address, token, port).await
+            })
+        }
+        Ok(Err(error)) if is_exhausted(&error) => {
+            tracing::warn!(%error, "cannot open a connection into a sandbox");
+            Err(NotSent::Exhausted)
+        }
+        Ok(Err(_)) | Err(_) => Ok(None),
     }
+}
+
+async fn tunnel(address: IpAddr, token: &Token, port: u16) -> Option<Box<dyn Duplex>> {
+    let client = EnvdClient::at(SocketAddr::new(address, ENVD_PORT));
+    let client = client.with_token_text(token.reveal()).ok()?;
+    let stream = timeout(CONNECT_TIMEOUT, client.tunnel(port))
+        .await
+        .ok()?
+        .ok()?;
+    Some(Box::new(stream))
 }
 
 /// Whether the system is out of descriptors or memory.
@@ -111,7 +138,7 @@ fn is_exhausted(error: &io::Error) -> bool {
         .any(|errno| number == Some(errno.raw_os_error()))
 }
 
-/// A connection into a sandbox, direct or through its daemon.
+/// A connection into a machine, direct or through something on it.
 pub(super) struct Stream {
     inner: TokioIo<Box<dyn Duplex>>,
     _place: Arc<Place<Sender>>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use shoal_core::id::SandboxId;
+use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::ports::external::{ExternalClient, ExternalError, ExternalMachine};
 use shoal_core::ports::inside::SandboxClient;
 use shoal_core::ports::sessions::{NewSession, SessionChange, SessionError};
@@ -11,7 +11,7 @@ use shoal_core::session::machine::{ExternalRecord, MachineError, MachineType, Ss
 use shoal_core::session::system::{OS_RELEASE, OS_RELEASE_MAX, described};
 use shoal_core::session::{SessionId, SessionRecord};
 
-use super::live::Live;
+use super::live::{External, Live};
 use super::{Service, random};
 
 /// The name under which the private key is sealed. No secret has such a name.
@@ -81,7 +81,7 @@ impl Service {
 
     async fn connected(&self, live: &Live) -> Result<Arc<dyn ExternalClient>, SessionError> {
         let former = live.external.lock().clone();
-        if let Some(client) = former {
+        if let Some(External { client, .. }) = former {
             if client.is_open() {
                 return Ok(client);
             }
@@ -111,7 +111,10 @@ impl Service {
             };
             live.update(&*self.parts.store, trusted).await?;
         }
-        *live.external.lock() = Some(opened.client.clone());
+        *live.external.lock() = Some(External {
+            client: opened.client.clone(),
+            execution: ExecutionId::from_entropy(random()?),
+        });
         Ok(opened.client)
     }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_core::clock::Timestamp;
+use shoal_core::id::ExecutionId;
 use shoal_core::ports::external::ExternalClient;
-use shoal_core::ports::sessions::preview::Preview;
+use shoal_core::ports::sessions::preview::{Forwarding, Preview};
 use shoal_core::ports::sessions::{ResetQuestion, SessionView, WindowView};
 use shoal_core::session::{SessionRecord, WindowName};
 use shoal_core::store::{SessionStore, StoreError};
@@ -32,8 +33,8 @@ pub(super) struct Live {
     pub(super) files: Arc<Files>,
     /// The sync of its machine's files.
     pub(super) connection: tokio::sync::Mutex<Option<Connection>>,
-    /// The client of its external machine, while that is used.
-    pub(super) external: Mutex<Option<Arc<dyn ExternalClient>>>,
+    /// Its external machine, while that is used.
+    pub(super) external: Mutex<Option<External>>,
     /// The open windows of the machine. Some may have closed by themselves.
     windows: Mutex<BTreeMap<WindowName, Window>>,
     /// The secrets of the windows.
@@ -48,6 +49,14 @@ pub(super) struct Live {
     pub(super) published: Published,
     /// The listeners to its events.
     pub(super) events: Events,
+}
+
+/// An external machine that is used.
+#[derive(Clone)]
+pub(super) struct External {
+    pub(super) client: Arc<dyn ExternalClient>,
+    /// Identifies its use among all that runs.
+    pub(super) execution: ExecutionId,
 }
 
 impl Live {
@@ -80,10 +89,18 @@ impl Live {
     }
 
     pub(super) fn preview(&self) -> Preview {
+        let external = self.external.lock().clone();
         let record = self.record.lock();
+        let forwarding = external.map(|external| Forwarding {
+            ports: external.client,
+            execution: external.execution,
+            team: record.team,
+        });
+        // An external machine has no address.
+        let is_reached = record.external.is_none() || forwarding.is_some();
         Preview {
-            // No request reaches an external machine.
-            machine: record.sandbox.clone().filter(|_| record.external.is_none()),
+            machine: record.sandbox.clone().filter(|_| is_reached),
+            forwarding,
             wakes: record.wakes.allowed && record.external.is_none(),
         }
     }
@@ -191,7 +208,7 @@ impl Live {
         *self.connection.lock().await = None;
         self.files.no_machine().await;
         if let Some(external) = self.external.lock().take() {
-            external.close();
+            external.client.close();
         }
     }
 }

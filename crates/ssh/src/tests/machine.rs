@@ -4,8 +4,12 @@ use std::process::Command;
 
 use bytes::Bytes;
 use shoal_core::ports::inside::TerminalSize;
+use shoal_core::ports::sessions::preview::{Duplex, NotForwarded};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
 use super::*;
+use crate::forward::FORWARDS_MAX;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r2_093_commands_run_in_the_account() {
@@ -311,4 +315,80 @@ async fn files_are_written_read_listed_and_removed() {
         matches!(missing, Err(InsideError::NotFound(_))),
         "{missing:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_of_the_machine_is_reached_while_a_connection_is_not_read() {
+    let server = Server::start();
+    let opened = server.open().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut asked = [0; 4];
+                while stream.read_exact(&mut asked).await.is_ok() {
+                    let answer = match &asked {
+                        b"much" => vec![b'x'; 16 << 20],
+                        other => other.to_vec(),
+                    };
+                    if stream.write_all(&answer).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let open = async |port| {
+        opened
+            .client
+            .open(port)
+            .await
+            .map(Box::<dyn Duplex>::compat)
+    };
+    let says = async |stream: &mut Compat<Box<dyn Duplex>>, text: &[u8; 4]| {
+        stream.write_all(text).await.unwrap();
+        let mut said = [0; 4];
+        let read = stream.read_exact(&mut said);
+        tokio::time::timeout(LONG, read).await.unwrap().unwrap();
+        said
+    };
+    // Nobody reads what this one says.
+    let mut unread = open(port).await.unwrap();
+    unread.write_all(b"much").await.unwrap();
+    let mut other = open(port).await.unwrap();
+    assert_eq!(says(&mut other, b"here").await, *b"here");
+    assert_eq!(sh(&opened, "echo on").await, ("on\n".to_owned(), 0));
+    drop(unread);
+    // Where nothing listens, and where the server forbids it.
+    let closed = {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().port()
+    };
+    let refused = async |opened: &Opened, port| opened.client.open(port).await.err().unwrap();
+    assert_eq!(refused(&opened, closed).await, NotForwarded::PortClosed);
+    let strict = Server::with(&[], &["-o", "AllowTcpForwarding=no"]);
+    let error = refused(&strict.open().await, port).await.to_string();
+    assert!(error.contains("AllowTcpForwarding"), "{error}");
+    // The session lets the machine go.
+    let closing = opened.client.closed();
+    opened.client.close();
+    tokio::time::timeout(LONG, closing).await.unwrap();
+    assert!(opened.client.open(port).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_to_ports_are_bounded() {
+    let server = Server::start();
+    let opened = server.open().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut open = Vec::new();
+    for _ in 0..FORWARDS_MAX {
+        open.push(opened.client.open(port).await.unwrap());
+    }
+    let full = opened.client.open(port).await.err();
+    assert_eq!(full, Some(NotForwarded::Full(FORWARDS_MAX)));
+    open.pop();
+    assert!(opened.client.open(port).await.is_ok());
 }

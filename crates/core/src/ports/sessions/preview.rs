@@ -1,16 +1,65 @@
 //! How the data path finds the machine behind a preview.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::SandboxId;
+use futures_io::{AsyncRead, AsyncWrite};
+
+use crate::BoxFuture;
+use crate::id::{ExecutionId, SandboxId, TeamId};
 use crate::session::SessionId;
 use crate::session::preview::PreviewHash;
 
+/// A connection: bytes both ways.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Duplex for T {}
+
+/// Why a port of an external machine was not reached.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotForwarded {
+    /// Nothing listens on it.
+    #[error("nothing listens on the port")]
+    PortClosed,
+    /// The machine has so many connections already.
+    #[error("{0} connections are open: close some")]
+    Full(usize),
+    /// The machine cannot be reached, or does not allow it.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The way to the ports of an external machine, which has no address in this network.
+pub trait PortForward: fmt::Debug + Send + Sync {
+    /// Connects to a port of the machine's localhost.
+    ///
+    /// # Errors
+    /// See [`NotForwarded`].
+    fn open(&self, port: u16) -> BoxFuture<'_, Result<Box<dyn Duplex>, NotForwarded>>;
+
+    /// Resolves when the session does not use the machine any more.
+    fn closed(&self) -> BoxFuture<'static, ()>;
+}
+
+/// A way to the ports of one external machine, and whose it is.
+#[derive(Debug, Clone)]
+pub struct Forwarding {
+    /// The way.
+    pub ports: Arc<dyn PortForward>,
+    /// Identifies it among all that runs.
+    pub execution: ExecutionId,
+    /// The owner.
+    pub team: TeamId,
+}
+
 /// The preview of a session.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Preview {
     /// The machine of its session, if it has one. It may have ended by itself.
     pub machine: Option<SandboxId>,
+    /// The way to the machine's ports, if it is an external one.
+    pub forwarding: Option<Forwarding>,
     /// Whether a request starts the machine when there is none.
     pub wakes: bool,
 }

@@ -2,9 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use shoal_core::id::SandboxId;
-use shoal_core::ports::sessions::preview::{Preview, Waking};
+use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::ports::sessions::preview::{
+    Duplex, Forwarding, NotForwarded, PortForward, Preview, Waking,
+};
 use shoal_core::session::preview::{PREVIEW_PORT, PreviewHash};
+use tokio_util::compat::TokioAsyncReadCompatExt;
 
 use super::*;
 
@@ -13,6 +16,7 @@ const HASH: &str = "0123456789abcdefghij";
 /// The previews of one session.
 struct OnePreview {
     machine: Mutex<Option<SandboxId>>,
+    forwarding: Mutex<Option<Forwarding>>,
     waking: Mutex<Waking>,
     wakes: AtomicUsize,
 }
@@ -21,6 +25,7 @@ impl Previews for OnePreview {
     fn find(&self, hash: &PreviewHash) -> Option<Preview> {
         (hash.as_str() == HASH).then(|| Preview {
             machine: self.machine.lock().clone(),
+            forwarding: self.forwarding.lock().clone(),
             wakes: *self.waking.lock() != Waking::Never,
         })
     }
@@ -62,6 +67,7 @@ async fn session(number: u8) -> Previewed {
     };
     let previews = Arc::new(OnePreview {
         machine: Mutex::new(Some(route.sandbox.clone())),
+        forwarding: Mutex::default(),
         waking: Mutex::new(Waking::Never),
         wakes: AtomicUsize::new(0),
     });
@@ -267,4 +273,91 @@ async fn a_session_without_a_machine_says_so_and_is_asked_to_wake() {
     let answer = asks("503", "starts: try again").await;
     assert!(answer.contains("refresh: 2\r\n"), "{answer}");
     assert_eq!(session.previews.wakes.load(Ordering::Relaxed), 4);
+}
+
+/// The ports of an external machine: those of one address here.
+#[derive(Debug)]
+struct Ports {
+    address: IpAddr,
+    opened: AtomicUsize,
+    refusal: Mutex<Option<NotForwarded>>,
+    closed: watch::Sender<bool>,
+}
+
+impl PortForward for Ports {
+    fn open(&self, port: u16) -> BoxFuture<'_, Result<Box<dyn Duplex>, NotForwarded>> {
+        Box::pin(async move {
+            if let Some(refusal) = self.refusal.lock().clone() {
+                return Err(refusal);
+            }
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            let stream = TcpStream::connect((self.address, port)).await;
+            let stream: Box<dyn Duplex> = Box::new(stream.unwrap().compat());
+            Ok(stream)
+        })
+    }
+
+    fn closed(&self) -> BoxFuture<'static, ()> {
+        let mut closed = self.closed.subscribe();
+        Box::pin(async move {
+            let _ = closed.wait_for(|closed| *closed).await;
+        })
+    }
+}
+
+#[tokio::test]
+async fn an_external_machine_is_reached_through_its_connection_until_that_is_closed() {
+    let mut session = session(6).await;
+    let ports = Arc::new(Ports {
+        address: Ipv4Addr::new(127, 89, std::process::id().to_be_bytes()[3], 6).into(),
+        opened: AtomicUsize::new(0),
+        refusal: Mutex::default(),
+        closed: watch::channel(false).0,
+    });
+    // No sandbox has this id.
+    *session.previews.machine.lock() = Some("iexternal".parse().unwrap());
+    *session.previews.forwarding.lock() = Some(Forwarding {
+        ports: ports.clone(),
+        execution: ExecutionId::from_entropy([5; 16]),
+        team: TeamId::from_entropy([6; 16]),
+    });
+    for _ in 0..3 {
+        let answer = ask(&session.fixture, &on_preview("Cookie: a=b\n")).await;
+        assert!(answer.ends_with("hello"), "{answer}");
+        let seen = session.fixture.asked.recv().await.unwrap().headers;
+        assert_eq!(seen["cookie"], "a=b");
+    }
+    assert_eq!(ports.opened.load(Ordering::Relaxed), 1, "it is kept");
+    let upgrade = on_preview("Upgrade: echo\n").replace("Connection: close", "Connection: upgrade");
+    let mut upgraded = send(&session.fixture, &upgrade.replace("GET /", "GET /upgrade")).await;
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"\r\n\r\n") {
+        seen.push(upgraded.read_u8().await.unwrap());
+    }
+    assert!(seen.starts_with(b"HTTP/1.1 101"));
+    ports.closed.send_replace(true);
+    let mut rest = Vec::new();
+    assert!(matches!(
+        upgraded.read_to_end(&mut rest).await,
+        Ok(0) | Err(_)
+    ));
+    // Refusals are told, and do not wake anything.
+    let refusals = [
+        (NotForwarded::PortClosed, "502"),
+        (NotForwarded::Full(16), "503"),
+        (NotForwarded::Failed("lost".to_owned()), "502"),
+    ];
+    for (number, (refusal, status)) in (7..).zip(refusals) {
+        ports.closed.send_replace(false);
+        *ports.refusal.lock() = Some(refusal);
+        if let Some(forwarding) = &mut *session.previews.forwarding.lock() {
+            forwarding.execution = ExecutionId::from_entropy([number; 16]);
+        }
+        let answer = ask(&session.fixture, &on_preview("")).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+    }
+    assert_eq!(session.previews.wakes.load(Ordering::Relaxed), 0);
 }

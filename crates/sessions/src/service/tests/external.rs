@@ -1,5 +1,6 @@
 //! Sessions with an external machine, whose commands run on this machine.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -13,6 +14,7 @@ use shoal_core::ports::inside::{
     SandboxClient, SandboxCommand,
 };
 use shoal_core::ports::sessions::files::{OnlyIf, SessionFiles, WriteFile};
+use shoal_core::ports::sessions::preview::{Duplex, NotForwarded, PortForward, Previews};
 use shoal_core::ports::sessions::secrets::SessionSecrets;
 use shoal_core::session::machine::{HostKey, SshAddress};
 use shoal_core::session::secret::SecretValue;
@@ -76,6 +78,22 @@ impl ExternalClient for Account {
     fn close(&self) {
         self.open.store(false, Ordering::Release);
         self.closed.store(true, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Account")
+    }
+}
+
+impl PortForward for Account {
+    fn open(&self, _: u16) -> BoxFuture<'_, Result<Box<dyn Duplex>, NotForwarded>> {
+        Box::pin(async { Err(NotForwarded::PortClosed) })
+    }
+
+    fn closed(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
     }
 }
 
@@ -290,4 +308,23 @@ async fn r2_023_a_secret_is_active_until_the_session_leaves_its_external_machine
     assert_eq!(fixture.run(&session, "echo ${#TOKEN}").await.0, "8\n");
     fixture.leave(&session).await;
     assert_eq!(fixture.run(&session, "echo ${#TOKEN}").await.0, "0\n");
+}
+
+#[tokio::test]
+async fn r2_061_the_preview_of_an_external_machine_leads_through_its_connection() {
+    let fixture = Fixture::new().await;
+    let session = fixture.external().await;
+    let hash = preview::hash_of(&fixture.view(&session).await);
+    let find = || fixture.service.find(&hash).unwrap();
+    assert!(find().machine.is_none() && find().forwarding.is_none());
+    fixture.run(&session, "true").await;
+    let (first, again) = (find(), find());
+    assert_eq!(first.machine, fixture.view(&session).await.record.sandbox);
+    let execution = |found: &shoal_core::ports::sessions::preview::Preview| {
+        found.forwarding.as_ref().map(|one| one.execution)
+    };
+    assert!(execution(&first).is_some());
+    assert_eq!(execution(&first), execution(&again), "connections are kept");
+    fixture.leave(&session).await;
+    assert!(find().machine.is_none() && find().forwarding.is_none());
 }

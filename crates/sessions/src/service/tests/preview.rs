@@ -40,7 +40,7 @@ impl Fixture {
     }
 }
 
-fn hash_of(view: &SessionView) -> PreviewHash {
+pub(super) fn hash_of(view: &SessionView) -> PreviewHash {
     let domain = PreviewDomain::of(Some("test.example"));
     match domain.find(&view.public_hostname) {
         Some(PreviewName::Hash(hash)) => hash,
@@ -74,7 +74,7 @@ async fn r2_065_a_preview_stays_the_same_on_every_machine_and_after_a_restart() 
     assert_eq!(again.find(&hash).unwrap().machine, machine);
     assert!(again.is_machine(&machine.unwrap()));
     again.delete(&fixture.principal, &session).await.unwrap();
-    assert_eq!(again.find(&hash), None);
+    assert!(again.find(&hash).is_none());
     assert_eq!(again.wake(&hash), Waking::Never);
 }
 

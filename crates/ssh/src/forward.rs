@@ -1,0 +1,125 @@
+//! Connections to ports of an external machine.
+//!
+//! Each has an SSH connection to itself: one whose bytes nobody reads stops its whole SSH connection.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use russh::ChannelOpenFailure;
+use russh::ChannelStream;
+use russh::client::{Handle, Msg};
+use shoal_core::BoxFuture;
+use shoal_core::ports::external::ExternalError;
+use shoal_core::ports::sessions::preview::{Duplex, NotForwarded, PortForward};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tokio_util::compat::TokioAsyncReadCompatExt;
+
+use crate::client::SshClient;
+use crate::dial::Checker;
+use crate::link::{ANSWER, Link, disconnect};
+
+/// The most connections to ports of one machine at a time. SSH servers limit how many clients they have.
+pub(crate) const FORWARDS_MAX: usize = 16;
+
+/// The host of the ports, as the machine's SSH server resolves it.
+const LOCALHOST: &str = "localhost";
+
+impl PortForward for SshClient {
+    fn open(&self, port: u16) -> BoxFuture<'_, Result<Box<dyn Duplex>, NotForwarded>> {
+        Box::pin(async move {
+            let stream = open(self.link(), port).await?;
+            let stream: Box<dyn Duplex> = Box::new(stream.compat());
+            Ok(stream)
+        })
+    }
+
+    fn closed(&self) -> BoxFuture<'static, ()> {
+        let mut closed = self.link().closing();
+        Box::pin(async move {
+            // Without a link it is closed as well.
+            let _ = closed.wait_for(|closed| *closed).await;
+        })
+    }
+}
+
+async fn open(link: &Arc<Link>, port: u16) -> Result<Stream, NotForwarded> {
+    let place = link.forwards.clone().try_acquire_owned();
+    let place = place.map_err(|_| NotForwarded::Full(FORWARDS_MAX))?;
+    let failed = |error: &ExternalError| NotForwarded::Failed(error.to_string());
+    let handle = link.dial().await.map_err(|error| failed(&error))?;
+    let asked = handle.channel_open_direct_tcpip(LOCALHOST, port.into(), "127.0.0.1", 0);
+    match timeout(ANSWER, asked).await {
+        Ok(Ok(channel)) => Ok(Stream {
+            inner: channel.into_stream(),
+            handle: Some(handle),
+            _place: place,
+        }),
+        opened => {
+            disconnect(&handle).await;
+            Err(match opened {
+                Ok(Err(russh::Error::ChannelOpenFailure(ChannelOpenFailure::ConnectFailed))) => {
+                    NotForwarded::PortClosed
+                }
+                Ok(Err(russh::Error::ChannelOpenFailure(
+                    ChannelOpenFailure::AdministrativelyProhibited,
+                ))) => {
+                    let address = link.address();
+                    let message = format!(
+                        "the SSH server of {address} forbids connections to its ports: allow `AllowTcpForwarding local`"
+                    );
+                    NotForwarded::Failed(message)
+                }
+                _ => failed(&link.lost()),
+            })
+        }
+    }
+}
+
+/// A connection to a port, and the SSH connection that it has to itself.
+struct Stream {
+    inner: ChannelStream<Msg>,
+    handle: Option<Handle<Checker>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let (Some(handle), Ok(runtime)) =
+            (self.handle.take(), tokio::runtime::Handle::try_current())
+        {
+            runtime.spawn(async move { disconnect(&handle).await });
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
