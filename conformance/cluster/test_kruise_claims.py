@@ -206,6 +206,24 @@ def test_keys_act_in_their_own_namespace(replicas, key, cluster):
     assert status == 400 and "nowhere" in str(refused), refused
 
 
+def test_a_sandbox_is_found_by_each_of_its_names(replicas, key, cluster):
+    cluster.apply(plain_set("named", 1))
+    wait_until(lambda: available(cluster, "named") == 1, 90, "a full pool")
+    for own in (None, "of-the-user"):
+        asked = {"template": "named", "metadata": PLAIN} | ({"name": own} if own else {})
+        status, made = call(replicas[0], key, "POST", "/api/v1/sandbox", asked)
+        assert status == 201, made
+        identity = made["data"]["id"]
+        assert made["data"]["name"] == own or not own
+        resource = resources(cluster, "named")[identity]["metadata"]["name"]
+        for name in (identity, made["data"]["name"], resource):
+            status, found = call(replicas[0], key, "GET", f"/api/v1/sandbox/{name}")
+            assert status == 200 and found["data"]["id"] == identity, (name, found)
+        assert call(replicas[0], key, "DELETE", f"/api/v1/sandbox/{made['data']['name']}")[0] == 200
+        wait_until(lambda: identity not in resources(cluster, "named"), 60, "its end")  # noqa: B023
+        assert call(replicas[0], key, "GET", f"/api/v1/sandbox/{made['data']['name']}")[0] == 404
+
+
 def test_a_sandbox_with_a_size_of_its_own_has_a_pod_of_its_own(replicas, key, cluster):
     cluster.apply(plain_set("sized", 1))
     wait_until(lambda: available(cluster, "sized") == 1, 90, "a full pool")

@@ -16,7 +16,7 @@ use shoal_core::ports::backing::BackingObject;
 use shoal_core::ports::create::{CreateError, Created, Idempotency, SandboxRequest};
 use shoal_core::ports::list::{ListFilter, Page};
 use shoal_core::ports::sandboxes::{Connected, Resize, SandboxError, Sandboxes as SandboxesPort};
-use shoal_core::sandbox::SandboxRecord;
+use shoal_core::sandbox::{NAME_KEY, SandboxRecord};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::State;
 use shoal_core::store::StoreError;
@@ -154,6 +154,21 @@ impl Port {
     }
 }
 
+impl Sandboxes {
+    /// The sandbox of a namespace whose resource, or whose user, calls it so; the resource comes first.
+    fn called(&self, namespace: &str, name: &str) -> Option<Arc<Sandbox>> {
+        let resource = (namespace.to_owned(), name.to_owned());
+        let resource = self.watched.get(&resource);
+        let called = |sandbox: &Sandbox| {
+            sandbox.metadata.namespace.as_deref() == Some(namespace)
+                && sandbox.annotation(NAME_KEY) == Some(name)
+                && record::is_claimed(sandbox)
+        };
+        let resource = resource.filter(|sandbox| record::is_claimed(sandbox));
+        resource.or_else(|| self.watched.filter(called).into_iter().next())
+    }
+}
+
 impl SandboxesPort for Port {
     fn create<'a>(
         &'a self,
@@ -194,9 +209,15 @@ impl SandboxesPort for Port {
             {
                 return Ok(found);
             }
-            let named = (principal.slug.to_string(), text.to_owned());
-            let named = self.0.watched.get(&named);
-            let named = named.filter(|sandbox| record::is_claimed(sandbox));
+            // A generated name ends with the id.
+            if let Some((_, id)) = text.rsplit_once('-')
+                && let Ok(id) = id.parse()
+                && let Ok(found) = self.authorize(principal, &id).await
+                && found.1.name() == text
+            {
+                return Ok(found);
+            }
+            let named = self.0.called(principal.slug.as_str(), text);
             let granted = named.and_then(|sandbox| Sandboxes::grant(principal, &sandbox));
             granted.ok_or_else(|| SandboxError::NoSuchName(text.to_owned()))
         })
