@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,84 @@ def test_r2_089_a_command_in_a_container_is_cancelled(native, contained):
     waiting.join(120)
     assert [end for _, end in ends] == [{"type": "cancelled"}]
     assert run(native, contained, "ps | grep '[s]leep 1000'")[1]["code"] == 1
+
+
+#: A file of the host, and what attackers would leave on the host.
+SECRET, MARK = Path("/root/shoal-secret-of-the-host"), "only-the-host-knows-this"
+ESCAPED = Path("/tmp/shoal-escaped-from-a-privileged-machine")
+
+#: What root of a privileged container does to leave it. Nothing of this may show the secret, or change the host.
+ATTACKS = f"""
+mkdir -p /tmp/devices /tmp/more
+mount -t tmpfs none /tmp/more && for major in 8 254; do mknod /tmp/more/$major b $major 0; done
+for major in 7 8 252 253 254 259; do mknod /tmp/devices/$major b $major 0; done
+mknod /tmp/devices/mem c 1 1
+for device in /tmp/devices/* /tmp/more/*; do head -c 4096 $device; mount $device /mnt && cat /mnt{SECRET}; umount /mnt; done
+cat /proc/1/root{SECRET} /proc/*/root{SECRET} /proc/*/cwd{SECRET}
+nsenter --target 1 --mount --pid --net -- cat {SECRET}
+for kind in proc sysfs devtmpfs debugfs securityfs cgroup2 cgroup tmpfs 9p; do
+    mount -t $kind none /mnt && cat /mnt/1/root{SECRET} /mnt{SECRET} && head -c 64 /mnt/vda; umount /mnt
+done
+mount -t cgroup -o memory none /mnt && mkdir -p /mnt/x && echo 1 > /mnt/x/notify_on_release
+printf '#!/bin/sh\ncp {SECRET} {ESCAPED}; touch {ESCAPED}\n' > /tmp/agent; chmod +x /tmp/agent
+echo /tmp/agent > /mnt/release_agent; sh -c 'echo $$ > /mnt/x/cgroup.procs'; umount /mnt
+echo '|/tmp/agent' > /proc/sys/kernel/core_pattern; (ulimit -c unlimited; sh -c 'kill -SEGV $$')
+echo /tmp/agent > /proc/sys/kernel/modprobe; echo /tmp/agent > /sys/kernel/uevent_helper
+echo h > /proc/sysrq-trigger; head -c 64 /proc/kcore; cat /sys/kernel/debug/*
+"""
+
+#: System calls that only the machine's own kernel could carry out.
+CALLS = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+buffer = ctypes.create_string_buffer(4096)
+calls = {"init_module": 175, "kexec_load": 246, "bpf": 321, "perf_event_open": 298, "open_by_handle_at": 304, "reboot": 169, "iopl": 172}
+for name, number in calls.items():
+    # `reboot` gets wrong magic numbers.
+    print(name, libc.syscall(number, 0, buffer, 64, 0, 0) < 0)
+"""
+
+
+@pytest.fixture
+def host():
+    """The host's secret. Afterwards, nothing of the host has changed."""
+    settings = [Path("/proc/sys/kernel") / name for name in ("core_pattern", "modprobe")]
+    # A kernel without modules has one of them alone.
+    kept = {path: path.read_text() for path in settings if path.exists()}
+    SECRET.write_text(MARK)
+    yield
+    SECRET.unlink()
+    assert not ESCAPED.exists() and {path: path.read_text() for path in kept} == kept
+
+
+def test_root_of_a_privileged_machine_does_not_leave_it(native, privileged, host):
+    told, _ = run(native, privileged, f"sudo bash -c {shlex.quote(ATTACKS)}; true", "attack")
+    assert "Operation not permitted" in told and MARK not in told and "GRUB" not in told, told[-4000:]
+    refused = output(native, privileged, f"sudo python3 -c {shlex.quote(CALLS)}")
+    assert set(refused.splitlines()) == {f"{name} True" for name in (
+        "init_module", "kexec_load", "bpf", "perf_event_open", "open_by_handle_at", "reboot", "iopl"
+    )}, refused
+    # Containers of its Docker are no further out.
+    inside = f"docker run --rm --privileged --pid host -v /:/host {IMAGE} busybox cat /host{SECRET} /proc/1/root{SECRET}"
+    assert MARK not in run(native, privileged, inside)[0]
+    assert "shoal serve" not in output(native, privileged, "sudo cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+    assert output(native, privileged, "echo alive") == "alive\n"
+
+
+def test_processes_of_a_privileged_machine_have_the_rights_of_others_on_the_host(server, native, privileged):
+    output(native, privileged, "true")
+    plain = Sandbox.create(timeout=600, **server.options())
+    try:
+        rights = {}
+        for kind, sandbox in (("privileged", machine(native, privileged)), ("plain", plain.sandbox_id)):
+            statuses = [Path(f"/proc/{pid}/status").read_text() for pid in server.processes(sandbox)]
+            assert statuses
+            fields = [dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line) for status in statuses]
+            rights[kind] = {(one["Name"], one["CapEff"], one["CapBnd"], one["Seccomp"], one["Uid"]) for one in fields}
+        assert rights["privileged"] == rights["plain"]
+        assert all(seccomp == "2" for *_, seccomp, _ in rights["privileged"])
+    finally:
+        plain.kill()
 
 
 @pytest.mark.parametrize(
