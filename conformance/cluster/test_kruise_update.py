@@ -208,3 +208,31 @@ def test_an_update_whose_daemon_takes_no_settings_fails(operator, cluster):
     assert status()["failedReplicas"] == 1
     found = condition(cluster.get(KIND, name), "Upgrading")
     assert found["reason"] == "UpgradePodFailed" and "took no settings for 60 s" in found["message"], found
+
+
+def kept_pods(cluster, name: str) -> list[dict]:
+    """The pods of the ReplicaSet of a sandbox that are not ending."""
+    found = [one for one in cluster.get("pods")["items"] if one["metadata"]["name"].startswith(f"{name}-")]
+    return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+
+
+def test_sandboxes_that_replica_sets_keep_are_updated(operator, cluster):
+    names = ["kept-0", "kept-1"]
+    for name in names:
+        kept = sandbox(name)
+        kept["metadata"] |= {"labels": {"app": "kept"}, "annotations": {"agents.kruise.io/kept-by": "ReplicaSet"}}
+        cluster.apply(kept)
+    before = {}
+    for name in names:
+        wait_until_ready(cluster, name)
+        [pod] = kept_pods(cluster, name)
+        before[name] = (pod["metadata"]["uid"], cluster.get(KIND, name)["metadata"]["uid"])
+    cluster.apply(update("kept", "kept"))
+    assert finished(cluster, "kept")["status"]["updatedReplicas"] == 2
+    for name in names:
+        found = wait_until_ready(cluster, name)
+        assert found["metadata"]["uid"] == before[name][1]
+        [pod] = kept_pods(cluster, name)
+        assert pod["metadata"]["uid"] != before[name][0] and pod["metadata"]["annotations"][NEXT] == "2"
+        # A pod that is lost now returns with the change.
+        assert cluster.get("replicasets.apps", name)["spec"]["template"]["metadata"]["annotations"][NEXT] == "2"
