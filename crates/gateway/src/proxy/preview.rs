@@ -80,10 +80,15 @@ impl Gateway {
         } = preview;
         if let (Some(machine), Some(forwarding)) = (&machine, &forwarding) {
             let passed = self.reach_external(request, machine, forwarding, client);
-            return (
-                passed.await.map_err(|refusal| unreached(refusal, false)),
-                None,
-            );
+            let passed = passed.await.map_err(|refusal| match refusal {
+                // Its session has just let it go.
+                Refusal::NotFound => Unreached::Asleep,
+                refusal => Unreached::Refused {
+                    looks_again: false,
+                    refusal,
+                },
+            });
+            return (passed, None);
         }
         let Some(sandbox) = machine.filter(|machine| self.is_up(machine)) else {
             let unreached = match self.previews.wake(hash) {

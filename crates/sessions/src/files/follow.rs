@@ -96,13 +96,10 @@ async fn follow(side: Side, mut begun: Result<Sync, SyncError>, mut asked: mpsc:
     let mut retry = FIRST_RETRY;
     loop {
         let error = match begun {
-            Ok(mut sync) => {
-                side.files.interrupted(None).await;
-                match keep(&mut sync, &mut asked, &mut retry).await {
-                    Ok(()) => return,
-                    Err(error) => error,
-                }
-            }
+            Ok(mut sync) => match keep(&mut sync, &mut asked, &mut retry).await {
+                Ok(()) => return,
+                Err(error) => error,
+            },
             Err(error) => error,
         };
         let error = Chain(&error).to_string();

@@ -91,6 +91,7 @@ impl Sync {
         );
         sync.side.received(told).await?;
         sync.side.push().await?;
+        sync.side.files.interrupted(None).await;
         Ok(sync)
     }
 

@@ -270,8 +270,6 @@ async fn a_machine_with_too_many_files_is_behind_with_the_reason_until_some_are_
     assert!(view.notes[0].contains(reason), "{:?}", view.notes);
     pair.home.remove(&path("many"));
     connection.settler().settle().await.unwrap();
-    // The task clears the reason before it takes the next request.
-    connection.settler().settle().await.unwrap();
     let view = pair.files.sync_view().await.unwrap();
     assert_eq!((view.state, view.notes), (SyncState::Synced, vec![]));
 }
