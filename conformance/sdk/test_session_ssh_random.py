@@ -83,6 +83,15 @@ class Machine:
         except OSError as error:
             assert error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EINVAL)
 
+    def tidy(self) -> None:
+        """Removes empty directories, which keep files of the session out."""
+        for path in sorted(self.home.rglob("*"), reverse=True):
+            if not path.relative_to(self.home).parts[0].startswith(".") and path.is_dir():
+                try:
+                    path.rmdir()
+                except OSError as error:
+                    assert error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY)
+
     def files(self) -> dict[str, str]:
         return {name: text for name, text in texts(self.home).items() if not name.startswith(".")}
 
@@ -157,6 +166,8 @@ class Users:
 
     def session_removes(self) -> None:
         name = self.random.choice(PATHS)
+        # What arrives between the look and the removal would be removed unseen.
+        self.calm()
         below = {one: text for one, text in self.look().items() if one == name or one.startswith(name + "/")}
         if below:
             self.native("DELETE", f"{self.path}/files?path={name}")
@@ -165,7 +176,7 @@ class Users:
 
     def session_moves(self) -> None:
         name, to = self.random.sample(PATHS, 2)
-        self.look()
+        self.calm()
         answer = self.native.http.post(f"{NATIVE}{self.path}/files/move", json={"from": name, "to": to})
         assert answer.status_code in (200, 400, 404, 409), answer.text
         self.calm()
@@ -194,8 +205,15 @@ class Users:
 
     def calm(self) -> None:
         """Waits until both sides are equal."""
+
+        def equal() -> bool:
+            if self.look() == self.machine.files():
+                return True
+            self.machine.tidy()
+            return False
+
         try:
-            wait_until(lambda: self.look() == self.machine.files(), CALM_SECONDS, "equal sides")
+            wait_until(equal, CALM_SECONDS, "equal sides")
         except AssertionError as error:
             state = self.native("GET", f"{self.path}/sync")
             raise AssertionError(f"{self.seen} is not {self.machine.files()}: {state}") from error
