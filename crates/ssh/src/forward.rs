@@ -2,18 +2,13 @@
 //!
 //! Each has an SSH connection to itself: one whose bytes nobody reads stops its whole SSH connection.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use russh::ChannelOpenFailure;
-use russh::ChannelStream;
-use russh::client::{Handle, Msg};
+use russh::client::Handle;
 use shoal_core::BoxFuture;
 use shoal_core::ports::external::ExternalError;
-use shoal_core::ports::sessions::preview::{Duplex, NotForwarded, PortForward};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use shoal_core::ports::sessions::preview::{Forwarded, NotForwarded, PortForward};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_util::compat::TokioAsyncReadCompatExt;
@@ -29,12 +24,8 @@ pub(crate) const FORWARDS_MAX: usize = 16;
 const LOCALHOST: &str = "localhost";
 
 impl PortForward for SshClient {
-    fn open(&self, port: u16) -> BoxFuture<'_, Result<Box<dyn Duplex>, NotForwarded>> {
-        Box::pin(async move {
-            let stream = open(self.link(), port).await?;
-            let stream: Box<dyn Duplex> = Box::new(stream.compat());
-            Ok(stream)
-        })
+    fn open(&self, port: u16) -> BoxFuture<'_, Result<Forwarded, NotForwarded>> {
+        Box::pin(open(self.link(), port))
     }
 
     fn closed(&self) -> BoxFuture<'static, ()> {
@@ -46,17 +37,19 @@ impl PortForward for SshClient {
     }
 }
 
-async fn open(link: &Arc<Link>, port: u16) -> Result<Stream, NotForwarded> {
+async fn open(link: &Arc<Link>, port: u16) -> Result<Forwarded, NotForwarded> {
     let place = link.forwards.clone().try_acquire_owned();
     let place = place.map_err(|_| NotForwarded::Full(FORWARDS_MAX))?;
     let failed = |error: &ExternalError| NotForwarded::Failed(error.to_string());
     let handle = link.dial().await.map_err(|error| failed(&error))?;
     let asked = handle.channel_open_direct_tcpip(LOCALHOST, port.into(), "127.0.0.1", 0);
     match timeout(ANSWER, asked).await {
-        Ok(Ok(channel)) => Ok(Stream {
-            inner: channel.into_stream(),
-            handle: Some(handle),
-            _place: place,
+        Ok(Ok(channel)) => Ok(Forwarded {
+            stream: Box::new(channel.into_stream().compat()),
+            guard: Box::new(Guard {
+                handle: Some(handle),
+                _place: place,
+            }),
         }),
         opened => {
             disconnect(&handle).await;
@@ -79,47 +72,17 @@ async fn open(link: &Arc<Link>, port: u16) -> Result<Stream, NotForwarded> {
     }
 }
 
-/// A connection to a port, and the SSH connection that it has to itself.
-struct Stream {
-    inner: ChannelStream<Msg>,
+/// The SSH connection of one connection to a port.
+struct Guard {
     handle: Option<Handle<Checker>>,
     _place: OwnedSemaphorePermit,
 }
 
-impl Drop for Stream {
+impl Drop for Guard {
     fn drop(&mut self) {
-        if let (Some(handle), Ok(runtime)) =
-            (self.handle.take(), tokio::runtime::Handle::try_current())
-        {
+        let runtime = tokio::runtime::Handle::try_current();
+        if let (Some(handle), Ok(runtime)) = (self.handle.take(), runtime) {
             runtime.spawn(async move { disconnect(&handle).await });
         }
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }

@@ -71,7 +71,7 @@ where
 /// Builds the returned answer, which is aborted when the machine ends.
 ///
 /// # Errors
-/// If the server has agreed to what nobody asked for.
+/// If the server switches protocols without a request for that.
 pub(super) fn give_back(
     mut response: Response<hyper::body::Incoming>,
     client_side: Option<OnUpgrade>,

@@ -35,7 +35,7 @@ impl Gateway {
         preview::find(request.headers(), request.uri(), domain)
     }
 
-    /// Forwards a request to the public port of a session, and returns the answer. Whoever knows the name may send it.
+    /// Forwards a request to the public port of a session, and returns the answer. Knowing the name is enough.
     pub async fn proxy_preview<B>(
         &self,
         mut request: Request<B>,

@@ -11,7 +11,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use shoal_core::auth::Token;
-use shoal_core::ports::sessions::preview::{NotForwarded, PortForward};
+use shoal_core::ports::sessions::preview::{Forwarded, NotForwarded, PortForward};
 use shoal_protocol::ENVD_PORT;
 use shoal_protocol::client::{Duplex, EnvdClient};
 use tokio::net::TcpStream;
@@ -40,6 +40,9 @@ const AHEAD: usize = 64 << 10;
 const WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
+/// An open connection, and the guard that holds its resources.
+type Opened = (Box<dyn Duplex>, Option<Box<dyn Send>>);
+
 /// Opens connections into one machine.
 #[derive(Debug, Clone)]
 pub(crate) enum Connector {
@@ -63,9 +66,10 @@ impl Connector {
     ) -> Result<Stream, NotSent> {
         let mut pauses = PAUSES.iter();
         loop {
-            if let Some(inner) = self.attempt(port).await? {
+            if let Some((inner, guard)) = self.attempt(port).await? {
                 return Ok(Stream {
                     inner: TokioIo::new(inner),
+                    _guard: guard,
                     _place: place,
                 });
             }
@@ -75,11 +79,16 @@ impl Connector {
         }
     }
 
-    async fn attempt(&self, port: u16) -> Result<Option<Box<dyn Duplex>>, NotSent> {
+    async fn attempt(&self, port: u16) -> Result<Option<Opened>, NotSent> {
         match self {
-            Self::Sandbox { address, token } => attempt(*address, token, port).await,
+            Self::Sandbox { address, token } => {
+                let stream = attempt(*address, token, port).await?;
+                Ok(stream.map(|stream| (stream, None)))
+            }
             Self::Forward(ports) => match ports.open(port).await {
-                Ok(stream) => Ok(Some(Box::new(stream.compat()))),
+                Ok(Forwarded { stream, guard }) => {
+                    Ok(Some((Box::new(stream.compat()), Some(guard))))
+                }
                 Err(NotForwarded::PortClosed) => Ok(None),
                 Err(NotForwarded::Full(_)) => Err(NotSent::Exhausted),
                 Err(NotForwarded::Failed(reason)) => {
@@ -141,6 +150,7 @@ fn is_exhausted(error: &io::Error) -> bool {
 /// A connection into a machine, direct or through something on it.
 pub(super) struct Stream {
     inner: TokioIo<Box<dyn Duplex>>,
+    _guard: Option<Box<dyn Send>>,
     _place: Arc<Place<Sender>>,
 }
 

@@ -4,9 +4,9 @@ use std::process::Command;
 
 use bytes::Bytes;
 use shoal_core::ports::inside::TerminalSize;
-use shoal_core::ports::sessions::preview::{Duplex, NotForwarded};
+use shoal_core::ports::sessions::preview::{Forwarded, NotForwarded};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
+use tokio_util::compat::FuturesAsyncReadCompatExt;
 
 use super::*;
 use crate::forward::FORWARDS_MAX;
@@ -317,12 +317,18 @@ async fn files_are_written_read_listed_and_removed() {
     );
 }
 
+/// A server on a port of the machine, which is this one.
+async fn listener() -> (tokio::net::TcpListener, u16) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_of_the_machine_is_reached_while_a_connection_is_not_read() {
     let server = Server::start();
     let opened = server.open().await;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (listener, port) = listener().await;
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
@@ -339,14 +345,8 @@ async fn a_port_of_the_machine_is_reached_while_a_connection_is_not_read() {
             });
         }
     });
-    let open = async |port| {
-        opened
-            .client
-            .open(port)
-            .await
-            .map(Box::<dyn Duplex>::compat)
-    };
-    let says = async |stream: &mut Compat<Box<dyn Duplex>>, text: &[u8; 4]| {
+    let says = async |forwarded: &mut Forwarded, text: &[u8; 4]| {
+        let mut stream = (&mut forwarded.stream).compat();
         stream.write_all(text).await.unwrap();
         let mut said = [0; 4];
         let read = stream.read_exact(&mut said);
@@ -354,9 +354,10 @@ async fn a_port_of_the_machine_is_reached_while_a_connection_is_not_read() {
         said
     };
     // Nobody reads what this one says.
-    let mut unread = open(port).await.unwrap();
-    unread.write_all(b"much").await.unwrap();
-    let mut other = open(port).await.unwrap();
+    let mut unread = opened.client.open(port).await.unwrap();
+    let mut much = (&mut unread.stream).compat();
+    much.write_all(b"much").await.unwrap();
+    let mut other = opened.client.open(port).await.unwrap();
     assert_eq!(says(&mut other, b"here").await, *b"here");
     assert_eq!(sh(&opened, "echo on").await, ("on\n".to_owned(), 0));
     drop(unread);
@@ -381,8 +382,7 @@ async fn a_port_of_the_machine_is_reached_while_a_connection_is_not_read() {
 async fn connections_to_ports_are_bounded() {
     let server = Server::start();
     let opened = server.open().await;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (_listener, port) = listener().await;
     let mut open = Vec::new();
     for _ in 0..FORWARDS_MAX {
         open.push(opened.client.open(port).await.unwrap());

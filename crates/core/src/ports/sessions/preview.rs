@@ -16,6 +16,14 @@ pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Duplex for T {}
 
+/// A connection to a port of an external machine.
+pub struct Forwarded {
+    /// Its bytes.
+    pub stream: Box<dyn Duplex>,
+    /// Holds its resources. Dropped after the stream.
+    pub guard: Box<dyn Send>,
+}
+
 /// Why a port of an external machine was not reached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotForwarded {
@@ -36,7 +44,7 @@ pub trait PortForward: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// See [`NotForwarded`].
-    fn open(&self, port: u16) -> BoxFuture<'_, Result<Box<dyn Duplex>, NotForwarded>>;
+    fn open(&self, port: u16) -> BoxFuture<'_, Result<Forwarded, NotForwarded>>;
 
     /// Resolves when the session does not use the machine any more.
     fn closed(&self) -> BoxFuture<'static, ()>;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::ports::sessions::preview::{
-    Duplex, Forwarding, NotForwarded, PortForward, Preview, Waking,
+    Forwarded, Forwarding, NotForwarded, PortForward, Preview, Waking,
 };
 use shoal_core::session::preview::{PREVIEW_PORT, PreviewHash};
 use tokio_util::compat::TokioAsyncReadCompatExt;
@@ -112,6 +112,18 @@ fn on_preview(more: &str) -> String {
     on(&format!("{HASH}.preview.e2b.localhost:3000"), more)
 }
 
+/// A connection to the preview that its server has upgraded.
+async fn upgraded(session: &Previewed) -> TcpStream {
+    let upgrade = on_preview("Upgrade: echo\n").replace("Connection: close", "Connection: upgrade");
+    let mut upgraded = send(&session.fixture, &upgrade.replace("GET /", "GET /upgrade")).await;
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"\r\n\r\n") {
+        seen.push(upgraded.read_u8().await.unwrap());
+    }
+    assert!(seen.starts_with(b"HTTP/1.1 101"));
+    upgraded
+}
+
 #[tokio::test]
 async fn r2_061_whoever_knows_the_name_reaches_port_8080_and_nothing_is_taken_from_the_request() {
     let mut session = session(1).await;
@@ -193,13 +205,7 @@ async fn r2_066_websockets_and_streams_pass_and_end_with_the_machine() {
     while !seen.ends_with(b"first\r\n") {
         seen.push(stream.read_u8().await.unwrap());
     }
-    let upgrade = on_preview("Upgrade: echo\n").replace("Connection: close", "Connection: upgrade");
-    let mut upgraded = send(&session.fixture, &upgrade.replace("GET /", "GET /upgrade")).await;
-    let mut seen = Vec::new();
-    while !seen.ends_with(b"\r\n\r\n") {
-        seen.push(upgraded.read_u8().await.unwrap());
-    }
-    assert!(seen.starts_with(b"HTTP/1.1 101"));
+    let upgraded = upgraded(&session).await;
     assert_echoes_until_the_end(&session.fixture, upgraded).await;
     let mut rest = Vec::new();
     assert!(matches!(
@@ -285,15 +291,17 @@ struct Ports {
 }
 
 impl PortForward for Ports {
-    fn open(&self, port: u16) -> BoxFuture<'_, Result<Box<dyn Duplex>, NotForwarded>> {
+    fn open(&self, port: u16) -> BoxFuture<'_, Result<Forwarded, NotForwarded>> {
         Box::pin(async move {
             if let Some(refusal) = self.refusal.lock().clone() {
                 return Err(refusal);
             }
             self.opened.fetch_add(1, Ordering::Relaxed);
             let stream = TcpStream::connect((self.address, port)).await;
-            let stream: Box<dyn Duplex> = Box::new(stream.unwrap().compat());
-            Ok(stream)
+            Ok(Forwarded {
+                stream: Box::new(stream.unwrap().compat()),
+                guard: Box::new(()),
+            })
         })
     }
 
@@ -328,13 +336,7 @@ async fn an_external_machine_is_reached_through_its_connection_until_that_is_clo
         assert_eq!(seen["cookie"], "a=b");
     }
     assert_eq!(ports.opened.load(Ordering::Relaxed), 1, "it is kept");
-    let upgrade = on_preview("Upgrade: echo\n").replace("Connection: close", "Connection: upgrade");
-    let mut upgraded = send(&session.fixture, &upgrade.replace("GET /", "GET /upgrade")).await;
-    let mut seen = Vec::new();
-    while !seen.ends_with(b"\r\n\r\n") {
-        seen.push(upgraded.read_u8().await.unwrap());
-    }
-    assert!(seen.starts_with(b"HTTP/1.1 101"));
+    let mut upgraded = upgraded(&session).await;
     ports.closed.send_replace(true);
     let mut rest = Vec::new();
     assert!(matches!(

@@ -14,7 +14,9 @@ use shoal_core::ports::inside::{
     SandboxClient, SandboxCommand,
 };
 use shoal_core::ports::sessions::files::{OnlyIf, SessionFiles, WriteFile};
-use shoal_core::ports::sessions::preview::{Duplex, NotForwarded, PortForward, Previews};
+use shoal_core::ports::sessions::preview::{
+    Forwarded, NotForwarded, PortForward, Preview, Previews,
+};
 use shoal_core::ports::sessions::secrets::SessionSecrets;
 use shoal_core::session::machine::{HostKey, SshAddress};
 use shoal_core::session::secret::SecretValue;
@@ -88,7 +90,7 @@ impl fmt::Debug for Account {
 }
 
 impl PortForward for Account {
-    fn open(&self, _: u16) -> BoxFuture<'_, Result<Box<dyn Duplex>, NotForwarded>> {
+    fn open(&self, _: u16) -> BoxFuture<'_, Result<Forwarded, NotForwarded>> {
         Box::pin(async { Err(NotForwarded::PortClosed) })
     }
 
@@ -320,9 +322,7 @@ async fn r2_061_the_preview_of_an_external_machine_leads_through_its_connection(
     fixture.run(&session, "true").await;
     let (first, again) = (find(), find());
     assert_eq!(first.machine, fixture.view(&session).await.record.sandbox);
-    let execution = |found: &shoal_core::ports::sessions::preview::Preview| {
-        found.forwarding.as_ref().map(|one| one.execution)
-    };
+    let execution = |found: &Preview| found.forwarding.as_ref().map(|one| one.execution);
     assert!(execution(&first).is_some());
     assert_eq!(execution(&first), execution(&again), "connections are kept");
     fixture.leave(&session).await;
