@@ -151,9 +151,8 @@ impl Sandboxes {
         let pool = match &plan.entry {
             // It would stay as it is, and be lost.
             Some(entry) if !entry.can_raise() => Pool::PassedBy,
-            // A pool of the snapshot's name is another one.
-            _ if plan.restored_from.is_some() => Pool::PassedBy,
-            _ if plan.size.is_some() => Pool::PassedBy,
+            // A pool of a snapshot's name is another one.
+            _ if plan.has_own_pod() => Pool::PassedBy,
             _ => pool,
         };
         if pool == Pool::Used {

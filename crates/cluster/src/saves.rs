@@ -287,4 +287,4 @@ impl SavedSandbox {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -62,7 +62,7 @@ impl Plan {
         self.claiming.claim(&mut sandbox);
         self.change(&mut sandbox);
         self.begin_when_ready(&mut sandbox);
-        if self.entry.is_some() || self.restored_from.is_some() || self.size.is_some() {
+        if self.entry.is_some() || self.has_own_pod() {
             // It comes from no pool, and returns to none.
             let labels = sandbox.metadata.labels.get_or_insert_default();
             labels.remove(label::SANDBOX_POOL);
@@ -76,6 +76,11 @@ impl Plan {
             once.name(&mut sandbox);
         }
         sandbox
+    }
+
+    /// Whether no member of a pool could be it: a clone, or one with a size of its own.
+    pub(super) fn has_own_pod(&self) -> bool {
+        self.restored_from.is_some() || self.size.is_some()
     }
 
     /// The changes of a create beside the claim.

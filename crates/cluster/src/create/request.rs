@@ -170,7 +170,7 @@ fn keep_pod_labels(set: &SandboxSet, labels: &Pairs) -> Result<(), CreateError> 
     }
 }
 
-/// Refuses what only a machine of its own can do.
+/// Refuses fields that only one machine serves.
 pub(super) fn refuse_unserved(new: &SandboxRequest) -> Result<(), CreateError> {
     let instead = "make an entry of the template catalogue or a SandboxSet with it, and name that";
     let asked = [

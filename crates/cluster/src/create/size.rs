@@ -55,12 +55,30 @@ mod tests {
     use shoal_core::template::TemplateRef;
 
     use super::*;
+    use crate::saves;
 
     fn request(cpu: Option<u32>, memory: Option<u32>) -> SandboxRequest {
         let mut request = SandboxRequest::of("code".parse::<TemplateRef>().unwrap());
         request.resources.cpu = cpu.map(MilliCpu);
         request.resources.memory = memory.map(Mib);
         request
+    }
+
+    #[test]
+    fn a_clone_has_the_size_of_its_snapshot_and_a_member_that_of_its_pool() {
+        let clone = Found::Snapshot(saves::tests::any());
+        let refused = of_request(&clone, &request(Some(250), None), &Options::default());
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("a clone"), "{error}");
+        let set = serde_json::from_value(json!({"metadata": {"name": "code"}, "spec": {}}));
+        let pool = Found::Set(Arc::new(set.unwrap()));
+        let only_pooled = Options {
+            pooled_only: true,
+            ..Options::default()
+        };
+        let refused = of_request(&pool, &request(None, Some(512)), &only_pooled);
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("from no pool"), "{error}");
     }
 
     #[test]
@@ -93,7 +111,7 @@ mod tests {
         );
         assert_eq!(
             larger["requests"]["cpu"], "500m",
-            "a scheduler sees what the set asks for"
+            "the request of the set stays"
         );
     }
 }

@@ -36,6 +36,11 @@ fn found(change: &Value, owner: &str) -> Option<SavedSandbox> {
     saves.find("team", KEY)
 }
 
+/// A snapshot with memory.
+pub(crate) fn any() -> SavedSandbox {
+    found(&json!({}), "u").unwrap()
+}
+
 #[test]
 fn a_complete_checkpoint_is_found_by_its_id_in_its_namespace() {
     let known = found(&json!({}), "u").unwrap();
