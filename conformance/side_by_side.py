@@ -6,8 +6,8 @@ A suite is a run of pytest with servers and a data directory of its own, so that
 in the kernel only. Suites that wait leave the processors to others. `SHOAL_TEST_LANES` is the number
 of lanes. The output of a suite is shown when it ends; a failed suite does not stop the others.
 
-`TIMES` is a file for the time of each suite. `SHOAL_TEST_END` is a time, in seconds since 1970, at which all that still run are
-interrupted: whoever ends the whole run later would not see what they had said.
+`TIMES` is a file for the time of each suite. `SHOAL_TEST_END` is a time in seconds since 1970: then all suites are interrupted and
+their output is printed. CI has a time limit of its own, after which it prints nothing.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def run_all(waiting: list[Suite], lanes: int, end: float) -> bool:
     good = True
     try:
         while waiting or running:
-            # One that needs several lanes would wait for ever if others took each that becomes free.
+            # A suite with several lanes would never start if others took each lane that becomes free.
             overtaken = False
             for suite in list(waiting):
                 taken = sum(other.lanes for other in running)

@@ -2,8 +2,8 @@
 
     python3 scripts/rust_tests.py
 
-`cargo test` runs one program after the other, and most of them wait: for timers, programs and the kernel. Arguments of
-cargo are those of `scripts/test`, so nothing is compiled again. There are no documentation tests.
+`cargo test` runs one program after the other, and most of them wait: for timers, programs and the kernel. The arguments of
+cargo are those of `compile` in `scripts/test`, so nothing is compiled again. There are no documentation tests.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> int:
             program = running[ended]
             passed, output, seconds = ended.result()
             name = f"{program.name} ({program.directory.relative_to(ROOT)})"
-            # Every test that ran or was left out is named, but a success needs one line.
+            # A success needs the totals and the ignored tests only.
             kept = [line for line in output.splitlines() if not passed or line.startswith("test result:") or "ignored" in line]
             print("\n".join([*kept, f"rust: {name}: {'passed' if passed else 'FAILED'} after {seconds:.0f} s"]), flush=True)
             if not passed:

@@ -20,8 +20,8 @@ HERE = Path(__file__).resolve().parent
 #: The parts of the binary `kube`. A part is started by the name of its link.
 PARTS = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "fake-node"]
 
-#: Debug information and inlining are a third of the compile time. Go's own packages are inlined: without that, the
-#: programs spend half of their time in the runtime's small functions.
+#: Debug information and inlining are a third of the compile time. The standard library is inlined: otherwise
+#: the programs spend half of their time in small functions of the runtime.
 QUICK = ["-gcflags=all=-dwarf=false -l", "-gcflags=std=-dwarf=false"]
 
 

@@ -133,9 +133,9 @@ impl Files {
         }
     }
 
-    /// The sync with the machine is interrupted for this reason, or goes on.
+    /// Stores the reason why the sync is interrupted; none when it works.
     async fn interrupted(&self, reason: Option<String>) {
-        // A store that fails is told to whoever asks for the state.
+        // If the store fails, the next request for the state reports that.
         if let Ok(mut table) = self.table().await {
             table.set_interrupted(reason);
             self.told.sync(&table);

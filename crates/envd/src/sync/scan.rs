@@ -101,7 +101,7 @@ impl Watcher {
         };
         let mut files = Vec::new();
         for entry in entries {
-            // What is left after an error comes as its own events.
+            // After an error, events report the other entries.
             let Ok(entry) = entry else {
                 break;
             };
@@ -125,7 +125,7 @@ impl Watcher {
         self.look_in(open, files, new, rest)
     }
 
-    /// Looks at some entries of one directory, which may be directories, too.
+    /// Looks at some entries of one directory. They may be directories.
     fn look_in(
         &mut self,
         open: &OwnedFd,
@@ -134,7 +134,7 @@ impl Watcher {
         rest: &mut Vec<String>,
     ) -> Result<(), WatchEnd> {
         if new {
-            // The server has probably made the directory, for many files.
+            // The server creates directories when it writes many files.
             paths = self.urgent(paths, Instant::now());
         }
         for path in paths {
@@ -234,7 +234,7 @@ impl Watcher {
         self.tell(told)
     }
 
-    /// Forgets what was in a directory that is gone.
+    /// Forgets the files of a directory that is gone.
     fn forget_below(&mut self, directory: &SessionPath) -> Result<(), WatchEnd> {
         let below = self.table.lock().below(directory.as_str());
         for path in below {

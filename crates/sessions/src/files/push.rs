@@ -30,10 +30,10 @@ struct Wanted {
     state: Option<FileState>,
 }
 
-/// A file of the machine that differs from what was expected.
+/// A file of the machine that is not the expected one.
 type Differing = (SessionPath, FileState);
 
-/// A batch, and what became of its changes.
+/// A batch, and the outcomes of its changes.
 #[derive(Default)]
 struct Answered {
     wanted: Vec<Wanted>,
@@ -48,7 +48,7 @@ impl Side {
         for _ in 0..ROUNDS {
             if wanted.is_empty() {
                 let answered = std::mem::take(&mut answered);
-                self.settle(self.applied(&answered).await?).await?;
+                self.resolve(self.applied(&answered).await?).await?;
                 // Files that were under way may wait again.
                 wanted = self.prepare(&BTreeSet::new()).await?;
             }
@@ -56,24 +56,24 @@ impl Side {
                 return Ok(self.files.tell_sync().await?);
             }
             let changes = wanted.iter().map(|wanted| wanted.change.clone());
-            // While the machine writes these, the answer before is stored, and the next files are read.
+            // While the machine writes these, the former outcomes are stored and the next files are read.
             let apply = self.home.apply(changes.collect());
             let (outcomes, next) = tokio::join!(apply, self.meanwhile(&answered, &wanted));
             let (differing, next) = next?;
-            self.settle(differing).await?;
+            self.resolve(differing).await?;
             answered = Answered {
                 outcomes: outcomes?,
                 wanted: std::mem::replace(&mut wanted, next),
             };
         }
-        self.settle(self.applied(&answered).await?).await?;
+        self.resolve(self.applied(&answered).await?).await?;
         // The machine's events come before the rest.
         self.files.waiting.notify_one();
         Ok(())
     }
 
-    /// Stores the answer to the batch before, and reads the next files, while a batch is under way. Returns the files that
-    /// differ from what was expected, and the next ones.
+    /// While a batch is under way: stores the outcomes of the batch before, and reads the next files. Returns the files that
+    /// differ, and the next ones.
     async fn meanwhile(
         &self,
         answered: &Answered,
@@ -88,8 +88,8 @@ impl Side {
         Ok((differing, next))
     }
 
-    /// Decides about files that differ from what was expected.
-    async fn settle(&self, differing: Vec<Differing>) -> Result<(), SyncError> {
+    /// Resolves files that differ.
+    async fn resolve(&self, differing: Vec<Differing>) -> Result<(), SyncError> {
         for (path, found) in differing {
             self.differs(path, found).await?;
         }
@@ -102,7 +102,7 @@ impl Side {
         self.fill(wanted).await
     }
 
-    /// Stores what became of changes. Returns the files that are others than was expected.
+    /// Stores the outcomes of changes. Returns the files that differ.
     async fn applied(&self, answered: &Answered) -> Result<Vec<Differing>, StoreError> {
         if answered.wanted.is_empty() {
             return Ok(Vec::new());
@@ -281,7 +281,7 @@ impl Side {
         self.files.commit(&mut table, vec![(path, Some(row))]).await
     }
 
-    /// Whether a file is what an interrupted change of ours has left.
+    /// Whether a file is the remainder of an interrupted change by the server.
     async fn is_own_work(
         &self,
         old: Option<Digest>,
