@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -212,6 +213,31 @@ def test_the_catalogue_is_edited_and_mistakes_are_named(signed):
     expect(catalogue.get_by_text('"memoryLimit": "512Mi"')).to_be_visible(timeout=PATIENCE_MS)
     write("[]")
     expect(catalogue.get_by_text('"from-ui"')).to_have_count(0, timeout=PATIENCE_MS)
+
+
+def test_requests_that_a_change_of_the_network_ends_are_sent_again(signed):
+    page = signed()
+    ended = []
+
+    def once(route):
+        url = urlsplit(route.request.url)
+        request = (route.request.method, url.path, url.query)
+        if request in ended:
+            return route.continue_()
+        ended.append(request)
+        return route.abort("connectionaborted")
+
+    page.route("**/api/v1/**", once)
+    visit(page, "templates")
+    catalogue = page.locator("section", has=page.get_by_role("heading", name="Catalogue"))
+    catalogue.get_by_role("button", name="Edit").click()
+    check = page.get_by_role("status", name="Check")
+    expect(check).to_contain_text("The server accepts it", timeout=PATIENCE_MS)
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Apply").click()
+    expect(dialog).to_have_count(0, timeout=PATIENCE_MS)
+    path = "/api/v1/config/templates"
+    assert {("GET", path, ""), ("POST", path, "dryRun=true"), ("POST", path, "")} <= set(ended)
 
 
 def test_operations_of_the_api_are_found_and_called(signed, sandbox):

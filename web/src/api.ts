@@ -1,5 +1,6 @@
 import createClient from "openapi-fetch";
 import { key, signOut } from "./key";
+import { patientIfRepeatable } from "./patient";
 import type { components, paths } from "./schema.gen";
 
 export type Schemas = components["schemas"];
@@ -21,7 +22,7 @@ export class ApiError extends Error {
 /** The server is that of the page: no other host is ever asked. */
 export const base = location.origin;
 
-export const client = createClient<paths>({ baseUrl: base });
+export const client = createClient<paths>({ baseUrl: base, fetch: patientIfRepeatable });
 client.use({
   onRequest({ request }) {
     if (!request.headers.has("X-API-Key")) request.headers.set("X-API-Key", key.value);
@@ -53,7 +54,7 @@ export async function data<T>(call: Promise<Answered<{ data: T }>>): Promise<T> 
 export async function raw(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   headers.set("X-API-Key", key.value);
-  const response = await reached(fetch(base + path, { ...init, headers }));
+  const response = await reached(patientIfRepeatable(new Request(base + path, { ...init, headers })));
   if (response.ok) return response;
   const text = await response.text();
   let parsed: unknown = text;

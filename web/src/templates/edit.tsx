@@ -2,6 +2,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { client, data, said, type Schemas } from "../api";
 import { Dialog } from "../parts/dialog";
+import { patient } from "../patient";
 import type { Editor } from "../sandbox/editor";
 import { entriesOf, type Entry, textOf } from "./entries";
 import { EntryForm } from "./form";
@@ -33,7 +34,8 @@ export function EditDialog({ found, onClose }: { found: Found; onClose: () => vo
   }, []);
   const apply = async () => {
     const body = { templates: entriesOf(text.value), version: found.version };
-    await data(client.POST("/api/v1/config/templates", { body }));
+    // A second attempt replaces nothing: the version has changed.
+    await data(client.POST("/api/v1/config/templates", { body, fetch: patient }));
   };
   const entries = parsed(text.value);
   return (
@@ -99,7 +101,8 @@ function useChecked(text: string, version: number): Checked {
     const ask = async () => {
       try {
         const body = { templates: entriesOf(text), version };
-        const { warnings } = await data(client.POST("/api/v1/config/templates", { params: { query: { dryRun: true } }, body }));
+        const params = { query: { dryRun: true } };
+        const { warnings } = await data(client.POST("/api/v1/config/templates", { params, body, fetch: patient }));
         told({ warnings });
       } catch (error) {
         told({ problem: said(error) });
