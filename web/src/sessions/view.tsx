@@ -70,11 +70,16 @@ export function SessionView({ id }: { id: string }) {
                 visible
               />
             )}
-            <h2>Events</h2>
-            <Events events={events} />
           </>
         )}
       </Loaded>
+      {/* They say why a session that was read can no longer be read. */}
+      {session.value && (
+        <>
+          <h2>Events</h2>
+          <Events events={events} />
+        </>
+      )}
     </>
   );
 }
