@@ -12,7 +12,8 @@ mod claim;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -30,10 +31,15 @@ use shoal_core::store::{ContentStore, StoreError};
 pub use self::bucket::{Bucket, InvalidBucket};
 use self::claim::Claim;
 
+/// How many objects of a bucket are read at the same time.
+const PARALLEL: usize = 8;
+
 /// Contents in an object store.
 #[derive(Debug, Clone)]
 pub struct ObjectContents {
     objects: Arc<dyn ObjectStore>,
+    /// The directory of the objects. None in a bucket.
+    directory: Option<Arc<Path>>,
     /// None in a directory of the server's own.
     claim: Option<Arc<Claim>>,
 }
@@ -48,6 +54,7 @@ impl ObjectContents {
         let files = LocalFileSystem::new_with_prefix(directory).map_err(failed)?;
         Ok(Self {
             objects: Arc::new(files.with_fsync(true)),
+            directory: Some(directory.into()),
             claim: None,
         })
     }
@@ -67,6 +74,7 @@ impl ObjectContents {
         let claim = Claim::new(bucket.to_string(), installation.to_owned());
         Self {
             objects,
+            directory: None,
             claim: Some(Arc::new(claim)),
         }
     }
@@ -107,6 +115,20 @@ fn key(digest: Digest) -> Key {
     Key::from_iter([&digest[..2], digest.as_str()])
 }
 
+fn is_intact(contents: &[u8], digest: Digest) -> bool {
+    Sha256::digest(contents).as_slice() == digest.0
+}
+
+/// Reads contents in a directory. None if they are missing or do not have their digest. Blocking.
+fn read(directory: &Path, digest: Digest) -> Result<Option<Bytes>, StoreError> {
+    let path: PathBuf = directory.join(key(digest).as_ref());
+    match std::fs::read(path) {
+        Ok(contents) => Ok(is_intact(&contents, digest).then(|| contents.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(error)),
+    }
+}
+
 /// The object, if it is ours.
 fn digest_at(key: &Key) -> Option<Digest> {
     let digest = key.filename()?.parse().ok()?;
@@ -131,13 +153,37 @@ impl ContentStore for ObjectContents {
                 Err(error) => return Err(self.failed(&error)),
             };
             let contents = found.bytes().await.map_err(|error| self.failed(&error))?;
-            if Sha256::digest(&contents).as_slice() != digest.0 {
+            if !is_intact(&contents, digest) {
                 return Err(StoreError::Corrupt {
                     key: format!("contents {digest}"),
                     detail: "they have another digest".to_owned(),
                 });
             }
             Ok(Some(contents))
+        })
+    }
+
+    fn get_all(
+        &self,
+        digests: Vec<Digest>,
+    ) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, StoreError>> {
+        Box::pin(async move {
+            if let Some(directory) = self.directory.clone() {
+                // One thread for all: handing a small file to a thread takes longer than to read it.
+                let all = move || {
+                    let read = digests.into_iter().map(|digest| read(&directory, digest));
+                    read.collect()
+                };
+                let read = tokio::task::spawn_blocking(all);
+                return read.await.map_err(failed)?;
+            }
+            let read = digests
+                .into_iter()
+                .map(async |digest| match self.get(digest).await {
+                    Err(StoreError::Corrupt { .. }) => Ok(None),
+                    contents => contents,
+                });
+            stream::iter(read).buffered(PARALLEL).try_collect().await
         })
     }
 

@@ -39,6 +39,14 @@ async fn keeps_its_contract(contents: &ObjectContents, spoil: &dyn ObjectStore) 
     contents.put(empty, Bytes::new()).await.unwrap();
     assert_eq!(contents.get(at).await.unwrap(), Some(text.clone()));
     assert_eq!(contents.get(empty).await.unwrap(), Some(Bytes::new()));
+    let several = vec![empty, digest(b"missing"), at, empty];
+    let expected = [
+        Some(Bytes::new()),
+        None,
+        Some(text.clone()),
+        Some(Bytes::new()),
+    ];
+    assert_eq!(contents.get_all(several).await.unwrap(), expected);
     // Other objects are not listed, even if their name is a digest.
     for other in ["note", "ab/cd", "deeper/ab", at.to_string().as_str()] {
         spoil.put(&Key::from(other), "other".into()).await.unwrap();
@@ -57,6 +65,7 @@ async fn keeps_its_contract(contents: &ObjectContents, spoil: &dyn ObjectStore) 
     spoil.put(&key(at), "tent".into()).await.unwrap();
     let read = contents.get(at).await.unwrap_err();
     assert!(matches!(read, StoreError::Corrupt { .. }), "{read}");
+    assert_eq!(contents.get_all(vec![at]).await.unwrap(), [None]);
     contents.put(at, text.clone()).await.unwrap();
     assert_eq!(contents.get(at).await.unwrap(), Some(text));
 

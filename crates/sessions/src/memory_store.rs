@@ -120,6 +120,20 @@ impl ContentStore for MemoryFiles {
         })
     }
 
+    fn get_all(
+        &self,
+        digests: Vec<Digest>,
+    ) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, StoreError>> {
+        Box::pin(async move {
+            self.answer(false).await?;
+            let contents = self.contents.lock();
+            Ok(digests
+                .iter()
+                .map(|digest| contents.get(digest).cloned())
+                .collect())
+        })
+    }
+
     fn delete(&self, digest: Digest) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             self.answer(true).await?;

@@ -55,6 +55,15 @@ pub trait ContentStore: Send + Sync {
     /// See [`StoreError`]: also when they do not have their digest.
     fn get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>>;
 
+    /// Reads several contents, in their order; none for those that are missing or do not have their digest.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn get_all(
+        &self,
+        digests: Vec<Digest>,
+    ) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, StoreError>>;
+
     /// Deletes contents, if they exist.
     ///
     /// # Errors

@@ -120,6 +120,14 @@ impl Contents {
         self.0.store.get(digest).await
     }
 
+    /// Reads several contents, in their order; none for those that are lost.
+    pub(crate) async fn get_all(
+        &self,
+        digests: Vec<Digest>,
+    ) -> Result<Vec<Option<Bytes>>, StoreError> {
+        self.0.store.get_all(digests).await
+    }
+
     /// Asks the store for something small: whether it answers.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         let asked = tokio::time::timeout(ANSWERS, self.0.store.get(digest(b"")));

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::{StreamExt, TryStreamExt, stream};
 use shoal_core::ports::inside::home::{Applied, Digest, FileState, HomeChange, HomeFile};
 use shoal_core::ports::sessions::files::{FILE_MAX, RETURN_MAX};
 use shoal_core::session::files::MachineFile;
@@ -10,12 +9,15 @@ use shoal_core::session::path::SessionPath;
 use shoal_core::session::{interrupted, returning};
 use shoal_core::store::{RowChange, StoreError};
 
-use super::contents::PARALLEL;
 use super::known;
 use super::sync::{Side, SyncError, Told};
 
-/// How many files go in one call. Few in unit tests, so that several calls follow each other there.
-const BATCH: usize = if cfg!(test) { 2 } else { 512 };
+/// How many files go in the first call. The machine waits while they are prepared.
+const FIRST: usize = if cfg!(test) { 1 } else { 256 };
+
+/// The most files of one call. The machine waits between calls. Few in unit tests, so that several calls follow each other
+/// there.
+const BATCH: usize = if cfg!(test) { 2 } else { 2048 };
 
 /// The most bytes of one call, unless a single file has more.
 const BATCH_BYTES: u64 = 16 << 20;
@@ -43,14 +45,16 @@ struct Answered {
 impl Side {
     /// Brings everything that waits to the machine.
     pub(super) async fn push(&self) -> Result<(), SyncError> {
-        let mut wanted = self.prepare(&BTreeSet::new()).await?;
+        let mut most = FIRST;
+        let mut wanted = self.prepare(&BTreeSet::new(), most).await?;
         let mut answered = Answered::default();
         for _ in 0..ROUNDS {
             if wanted.is_empty() {
                 let answered = std::mem::take(&mut answered);
                 self.resolve(self.applied(&answered).await?).await?;
                 // Files that were under way may wait again.
-                wanted = self.prepare(&BTreeSet::new()).await?;
+                most = FIRST;
+                wanted = self.prepare(&BTreeSet::new(), most).await?;
             }
             if wanted.is_empty() {
                 return Ok(self.files.tell_sync().await?);
@@ -58,7 +62,9 @@ impl Side {
             let changes = wanted.iter().map(|wanted| wanted.change.clone());
             // While the machine writes these, the former outcomes are stored and the next files are read.
             let apply = self.home.apply(changes.collect());
-            let (outcomes, next) = tokio::join!(apply, self.meanwhile(&answered, &wanted));
+            most = BATCH.min(2 * most);
+            let meanwhile = self.meanwhile(&answered, &wanted, most);
+            let (outcomes, next) = tokio::join!(apply, meanwhile);
             let (differing, next) = next?;
             self.resolve(differing).await?;
             answered = Answered {
@@ -78,13 +84,13 @@ impl Side {
         &self,
         answered: &Answered,
         under_way: &[Wanted],
+        most: usize,
     ) -> Result<(Vec<Differing>, Vec<Wanted>), StoreError> {
         let differing = self.applied(answered).await?;
         let under_way = under_way.iter().map(|wanted| &wanted.change.path);
         let decided_later = differing.iter().map(|(path, _)| path);
-        let next = self
-            .prepare(&under_way.chain(decided_later).collect())
-            .await?;
+        let excluded = under_way.chain(decided_later).collect();
+        let next = self.prepare(&excluded, most).await?;
         Ok((differing, next))
     }
 
@@ -96,9 +102,13 @@ impl Side {
         Ok(())
     }
 
-    /// The next files with their contents, but for those that are under way.
-    async fn prepare(&self, under_way: &BTreeSet<&SessionPath>) -> Result<Vec<Wanted>, StoreError> {
-        let wanted = self.batch(under_way).await?;
+    /// The next files with their contents, at most so many, but for those that are under way.
+    async fn prepare(
+        &self,
+        under_way: &BTreeSet<&SessionPath>,
+        most: usize,
+    ) -> Result<Vec<Wanted>, StoreError> {
+        let wanted = self.batch(under_way, most).await?;
         self.fill(wanted).await
     }
 
@@ -137,11 +147,15 @@ impl Side {
     }
 
     /// The next files, after it is stored that they are being written.
-    async fn batch(&self, under_way: &BTreeSet<&SessionPath>) -> Result<Vec<Wanted>, StoreError> {
+    async fn batch(
+        &self,
+        under_way: &BTreeSet<&SessionPath>,
+        most: usize,
+    ) -> Result<Vec<Wanted>, StoreError> {
         let mut table = self.files.table().await?;
         let (mut wanted, mut rows) = (Vec::new(), Vec::new());
         let mut bytes = 0;
-        let mut paths = table.next_behind(BATCH, under_way);
+        let mut paths = table.next_behind(most, under_way);
         // Directories get out of the way before files take their place.
         paths.sort_by_key(|path| table.file(path).is_some());
         for path in paths {
@@ -170,15 +184,26 @@ impl Side {
     }
 
     /// Reads the contents of the files to write. A file whose contents are lost stays as it is in the machine.
-    async fn fill(&self, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, StoreError> {
-        let reads = wanted.into_iter().map(|wanted| self.clone().filled(wanted));
-        let reads = stream::iter(reads).buffered(PARALLEL);
-        let read: Vec<(Wanted, bool)> = reads.try_collect().await?;
-        let (found, lost): (Vec<_>, Vec<_>) = read.into_iter().partition(|(_, found)| *found);
+    async fn fill(&self, mut wanted: Vec<Wanted>) -> Result<Vec<Wanted>, StoreError> {
+        let files = wanted.iter_mut().filter_map(|wanted| {
+            let state = wanted.state?;
+            Some((state, &mut wanted.change.file))
+        });
+        let (states, files): (Vec<_>, Vec<_>) = files.unzip();
+        let digests = states.iter().map(|state| state.digest).collect();
+        let contents = self.files.parts.contents.get_all(digests).await?;
+        for ((state, file), contents) in states.iter().zip(files).zip(contents) {
+            *file = contents.map(|contents| HomeFile {
+                contents,
+                executable: state.executable,
+            });
+        }
+        let is_lost = |wanted: &mut Wanted| wanted.state.is_some() && wanted.change.file.is_none();
+        let lost: Vec<_> = wanted.extract_if(.., is_lost).collect();
         if !lost.is_empty() {
             let session = &self.files.session;
             let mut table = self.files.table().await?;
-            for (Wanted { change, .. }, _) in lost {
+            for Wanted { change, .. } in lost {
                 tracing::error!(%session, path = %change.path, "the contents of a session's file are missing");
                 table.block(
                     change.path,
@@ -186,25 +211,7 @@ impl Side {
                 );
             }
         }
-        Ok(found.into_iter().map(|(wanted, _)| wanted).collect())
-    }
-
-    /// A change with the contents of its file; whether they are there.
-    async fn filled(self, mut wanted: Wanted) -> Result<(Wanted, bool), StoreError> {
-        let Some(state) = wanted.state else {
-            return Ok((wanted, true));
-        };
-        let contents = match self.files.parts.contents.get(state.digest).await {
-            // It is blocked, and nothing else.
-            Err(StoreError::Corrupt { .. }) => None,
-            contents => contents?,
-        };
-        wanted.change.file = contents.map(|contents| HomeFile {
-            contents,
-            executable: state.executable,
-        });
-        let is_there = wanted.change.file.is_some();
-        Ok((wanted, is_there))
+        Ok(wanted)
     }
 
     /// The machine has another file at the path than was expected.
