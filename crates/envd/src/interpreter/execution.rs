@@ -19,8 +19,9 @@ use super::variables::Dialect;
 use super::zmtp::ConnectionError;
 use crate::settings::Variables;
 
-/// Time for a kernel to stop after an interrupt.
-const STOP_TIMEOUT: Duration = Duration::from_secs(4);
+/// Time for a kernel to stop after an interrupt. It loses its state when the time is over, and a busy machine may need
+/// seconds for Python's first traceback.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval between interrupts.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(700);
