@@ -50,11 +50,11 @@ export async function data<T>(call: Promise<Answered<{ data: T }>>): Promise<T> 
   return (await body(call)).data;
 }
 
-/** `fetch` with the key, for what the OpenAPI document does not describe. */
-export async function raw(path: string, init: RequestInit = {}): Promise<Response> {
+/** `fetch` with the key, for requests that the OpenAPI document does not describe. `send` sends the request. */
+export async function raw(path: string, init: RequestInit = {}, send = patientIfRepeatable): Promise<Response> {
   const headers = new Headers(init.headers);
   headers.set("X-API-Key", key.value);
-  const response = await reached(patientIfRepeatable(new Request(base + path, { ...init, headers })));
+  const response = await reached(send(new Request(base + path, { ...init, headers })));
   if (response.ok) return response;
   const text = await response.text();
   let parsed: unknown = text;

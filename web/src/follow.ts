@@ -21,7 +21,8 @@ export async function followEvents(path: string, { signal, hear, lost }: Followi
   let pause = AGAIN_LEAST;
   while (!signal.aborted && key.value) {
     try {
-      const response = await raw(path, { signal, headers: { Accept: "text/event-stream" } });
+      // Once: this loop tries again, and its caller hears of each loss.
+      const response = await raw(path, { signal, headers: { Accept: "text/event-stream" } }, (request) => fetch(request));
       pause = AGAIN_LEAST;
       for await (const events of streamEvents(response)) await hear(events);
       if (!signal.aborted) lost();
