@@ -21,7 +21,7 @@ use shoal_engine::test_util;
 use tokio::sync::Notify;
 use tower::ServiceExt;
 
-/// Has whatever is pulled, except what is called `missing`; what is called `slow` never comes.
+/// Has every image, except `missing`. A pull of `slow` never ends.
 #[derive(Default)]
 struct MadeUp {
     images: Mutex<Vec<Image>>,

@@ -84,7 +84,7 @@ pub enum Refusal {
     /// The memory of one build is unreadable to another.
     #[error("it was saved with another build of runsc than this node has: save it again")]
     Runtime,
-    /// Its programs may use what is not there.
+    /// Its programs may use features that this processor lacks.
     #[error("this node's processor lacks features of the one that it was saved on: {0}")]
     Features(String),
     /// The pod has a container that was not saved.

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::failure::{Failure, Kind};
 
-/// Asks on the terminal, and fails unless the answer is yes. `declined` says what was not done.
+/// Asks on the terminal, and fails unless the answer is yes. `declined` is the error message.
 pub(crate) fn confirm(question: &str, declined: &str) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage(

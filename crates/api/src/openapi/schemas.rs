@@ -1,4 +1,4 @@
-//! Schemas of the types: one generator for what is read and one for what is written.
+//! Schemas of the types: one generator for requests and one for responses.
 
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
 //! `shoal template build`: building a template from a Dockerfile.
 //!
 //! ```text
-//!   Dockerfile ─▶ plan ─▶ files of the context, hashed ─▶ uploads of what is missing ─▶ start
+//!   Dockerfile ─▶ plan ─▶ files of the context, hashed ─▶ uploads of missing files ─▶ start
 //!                                                             log and failure by line ◀─ follow
 //! ```
 //!

@@ -16,7 +16,7 @@ use shoal_core::ports::sessions::files::Digest;
 use shoal_core::store::{ContentStore, SessionFileStore, StoreError};
 use tokio::sync::{Notify, OwnedRwLockReadGuard, RwLock};
 
-/// How many contents are read or written at the same time.
+/// How many contents are written or deleted, and how many files of a machine are read, at the same time.
 pub(crate) const PARALLEL: usize = 8;
 
 /// How many contents are compared with the rows at once.
