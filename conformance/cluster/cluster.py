@@ -44,7 +44,7 @@ class Cluster(ControlPlane):
             yield node
         finally:
             node.stop()
-            self.kubectl("delete", "node", node.name, "--ignore-not-found")
+            self.delete("node", node.name, missing_ok=True)
 
     def restart_api_server(self) -> None:
         """Kills the API server and starts it again.
@@ -72,6 +72,14 @@ class Cluster(ControlPlane):
     def patch(self, kind: str, name: str, change: dict, **selected: str) -> dict:
         """Changes an object (`Objects.patch`)."""
         return self.objects.patch(kind, name, change, **selected)
+
+    def delete(self, kind: str, *names: str, **how) -> None:
+        """Deletes objects and waits until they are gone (`Objects.delete`)."""
+        self.objects.delete(kind, *names, **how)
+
+    def delete_all(self, kind: str, **how) -> None:
+        """Deletes all objects of a kind and waits until they are gone (`Objects.delete_all`)."""
+        self.objects.delete_all(kind, **how)
 
     def stop(self) -> None:
         if self.node:

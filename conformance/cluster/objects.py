@@ -5,10 +5,13 @@ from __future__ import annotations
 import http.client
 from urllib.parse import urlencode
 
+from ..installation import wait_until
 from .api import Api, Refused
 from .control_plane import ControlPlane
 
 
+#: The most seconds that an object takes to be gone: its pod may have thirty to end.
+LONGEST = 120
 #: The name under which `apply` writes.
 MANAGER = "conformance"
 #: `kubectl apply` under that name.
@@ -16,7 +19,7 @@ SERVER_SIDE = ("apply", "--server-side", "--force-conflicts", f"--field-manager=
 
 
 class Objects:
-    """`kubectl get` and `kubectl apply --server-side`, by the names that kubectl knows kinds by."""
+    """`kubectl get`, `apply --server-side`, `patch` and `delete`, by the names that kubectl knows kinds by."""
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.api = Api(cluster)
@@ -27,10 +30,8 @@ class Objects:
 
     def get(self, kind: str, name: str = "", *, namespace: str = "default", labels: str = "", fields: str = "") -> dict:
         """An object, or the list of a kind. Raises `Refused`."""
-        base, plural, namespaced = self._resolve(kind)
-        path = f"{base}/namespaces/{namespace}/{plural}" if namespaced else f"{base}/{plural}"
         selected = {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
-        return self._ask(path + (f"/{name}" if name else "") + (f"?{urlencode(selected)}" if selected else ""))
+        return self._ask(self._path(kind, name, namespace) + (f"?{urlencode(selected)}" if selected else ""))
 
     def find(self, kind: str, name: str, *, namespace: str = "default") -> dict | None:
         """An object, if it exists."""
@@ -52,20 +53,53 @@ class Objects:
         except Refused as refused:
             raise AssertionError(f"{kind} {metadata['name']}: {refused}") from None
 
-    def delete_all(self, kind: str, *, namespace: str = "default") -> None:
-        """Deletes all objects of a kind. They may be there for a while."""
-        base, plural, _ = self._resolve(kind)
-        self._send("DELETE", f"{base}/namespaces/{namespace}/{plural}?propagationPolicy=Background")
+    def delete(
+        self, kind: str, *names: str, namespace: str = "default", within: float = LONGEST, wait=True, missing_ok=False
+    ) -> None:
+        """Deletes objects and, with `wait`, waits until they are gone. Fails when one is not there, or stays.
+
+        A controller may make another object of the name at once, which `kubectl delete` can take for the first.
+        """
+        found = {name: self._begin_delete(kind, name, namespace, missing_ok) for name in names}
+        for name, uid in found.items():
+            if wait and uid:
+                gone = lambda name=name, uid=uid: self._uid(kind, name, namespace) != uid  # noqa: E731
+                wait_until(gone, within, f"{kind} {name} is gone")
+
+    def delete_all(self, kind: str, *, namespace: str = "default", within: float = LONGEST) -> None:
+        """Deletes all objects of a kind, and waits until there is none."""
+        self._send("DELETE", self._path(kind, "", namespace) + "?propagationPolicy=Background")
+        wait_until(lambda: not self.get(kind, namespace=namespace)["items"], within, f"no {kind}")
 
     def patch(self, kind: str, name: str, change: dict, *, namespace: str = "default") -> dict:
         """Changes an object by a JSON merge patch. Fails when it is refused."""
-        base, plural, namespaced = self._resolve(kind)
-        within = f"/namespaces/{namespace}" if namespaced else ""
         try:
-            path = f"{base}{within}/{plural}/{name}"
-            return self._send("PATCH", path, change, "application/merge-patch+json")
+            return self._send("PATCH", self._path(kind, name, namespace), change, "application/merge-patch+json")
         except Refused as refused:
             raise AssertionError(f"{kind} {name}: {refused}") from None
+
+    def _begin_delete(self, kind: str, name: str, namespace: str, missing_ok: bool) -> str | None:
+        """Deletes an object, and returns its UID. Fails when it is refused."""
+        uid = self._uid(kind, name, namespace)
+        assert uid or missing_ok, f"there is no {kind} {name}"
+        if uid:
+            options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+            try:
+                self._send("DELETE", self._path(kind, name, namespace), options, "application/json")
+            except Refused as refused:
+                # It has gone since, and another object may have its name.
+                assert refused.status in (404, 409), f"{kind} {name}: {refused}"
+        return uid
+
+    def _uid(self, kind: str, name: str, namespace: str) -> str | None:
+        found = self.find(kind, name, namespace=namespace)
+        return found and found["metadata"]["uid"]
+
+    def _path(self, kind: str, name: str, namespace: str) -> str:
+        """The path of an object, or of all objects of a kind."""
+        base, plural, namespaced = self._resolve(kind)
+        within = f"/namespaces/{namespace}" if namespaced else ""
+        return f"{base}{within}/{plural}" + (f"/{name}" if name else "")
 
     def _resource(self, version: str, kind: str) -> tuple[str, str, bool]:
         if (version, kind) not in self.applied:

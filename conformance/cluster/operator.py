@@ -14,8 +14,6 @@ from .cluster import Cluster
 
 #: The most seconds that the operator takes to start on a machine that compiles at the same time.
 START_SECONDS = 120
-#: The most seconds that all objects of a kind take to go.
-CLEAR_SECONDS = 120
 
 #: Kinds whose objects have pods; claims and pools come before what they would replace.
 SERVED = [
@@ -101,8 +99,7 @@ class Operator:
     def clear(self) -> None:
         """Deletes what users have made in the default namespace, so that its names are free."""
         for kind in SERVED:
-            self.cluster.objects.delete_all(kind)
-            wait_until(lambda kind=kind: not self.cluster.get(kind)["items"], CLEAR_SECONDS, f"no {kind}")
+            self.cluster.delete_all(kind)
 
     def stop(self) -> None:
         """Stops it as Kubernetes does: it releases its lease."""

@@ -47,8 +47,7 @@ def other(operator, imported, real_cluster, objects, tmp_path_factory):
 def clean(real_cluster):
     yield
     for kind in (KIND, CHECKPOINTS):
-        real_cluster.objects.delete_all(kind)
-        wait_until(lambda kind=kind: not real_cluster.get(kind)["items"], 90, f"no {kind}")
+        real_cluster.delete_all(kind)
 
 
 def stored(cluster, name: str) -> None:
@@ -145,7 +144,7 @@ def check_thief(cluster, other, identifier: str, why: str) -> None:
     cluster.apply(thief)
     refusal(cluster, "thief", f"was not fetched: {why}", "strangers")
     assert other.run("sh", "-c", f"ls {STORE}/strangers 2>/dev/null || true") == ""
-    cluster.kubectl("delete", "namespace", "strangers", "--timeout=120s", timeout=130)
+    cluster.delete("namespace", "strangers")
     # The agent gives it up, too.
     wait_until(lambda: other.run("sh", "-c", FETCHES) == "", 90, "it is not being fetched any more")
 
@@ -160,7 +159,7 @@ def test_a_clone_starts_on_a_node_that_never_had_its_source(other, real_cluster,
     real_cluster.apply(sandbox("near", restore="leaves"))
     ready(real_cluster, "near")
     assert place(real_cluster, "near") in ("node-0", other.name)
-    real_cluster.kubectl("delete", CHECKPOINTS, "leaves", "--timeout=60s", timeout=70)
+    real_cluster.delete(CHECKPOINTS, "leaves")
     wait_until(lambda: other.run("find", STORE, "-type", "f") == "", 90, "the copy is deleted")
     assert [path for path in objects.rglob("*") if path.is_file()] == []
 

@@ -103,7 +103,7 @@ def ended_somehow(cluster, name: str) -> dict:
 
 
 def gone(cluster, kind: str, name: str) -> None:
-    cluster.kubectl("delete", kind, name, "--timeout=200s", timeout=210)
+    cluster.delete(kind, name, within=200)
 
 
 @pytest.mark.timeout(300 + 60 * ROUNDS)

@@ -14,7 +14,7 @@ from .conftest import operator_of
 from .images import RUNTIME, SHELL
 from .test_install import imported  # noqa: F401
 from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
-from .test_kruise_sandbox import KIND, in_phase, missing, wait_for
+from .test_kruise_sandbox import KIND, in_phase, wait_for
 
 STORE = "/var/lib/shoal/checkpoints"
 NODE_NAMESPACE = "shoal-node"
@@ -53,18 +53,24 @@ def agent_of(real_cluster, *values: str):
         "Namespace", "ServiceAccount", "RuntimeClass", "DaemonSet", "ClusterRole", "ClusterRoleBinding",
     }
     real_cluster.apply(*own)
-    real_cluster.kubectl(
-        "rollout", "status", "daemonset/shoal-node", "-n", NODE_NAMESPACE, "--timeout=150s", timeout=160
-    )
+    agent_ready(real_cluster)
     yield real_cluster.node
     for kind in ("sandboxsets.agents.kruise.io", KIND, COMMUNITY, CHECKPOINTS):
-        real_cluster.objects.delete_all(kind)
-        wait_until(lambda kind=kind: not real_cluster.get(kind)["items"], 90, f"no {kind}")
+        real_cluster.delete_all(kind)
     # With the last checkpoint, the last file goes; a copy of another node's within half a minute.
     wait_until(lambda: real_cluster.node.run("find", STORE, "-type", "f") == "", 90, "no file of a checkpoint")
     for one in reversed(own):
-        namespace = ["-n", one["metadata"]["namespace"]] if "namespace" in one["metadata"] else []
-        real_cluster.kubectl("delete", one["kind"], one["metadata"]["name"], *namespace, "--timeout=150s", timeout=160)
+        metadata = one["metadata"]
+        real_cluster.delete(one["kind"].lower(), metadata["name"], namespace=metadata.get("namespace", "default"))
+
+
+def agent_ready(cluster) -> None:
+    """Waits until the agent runs."""
+    within = ("-n", NODE_NAMESPACE)
+    try:
+        cluster.kubectl("rollout", "status", "daemonset/shoal-node", *within, "--timeout=150s", timeout=160)
+    except AssertionError as mistake:
+        raise AssertionError(f"{mistake}\n{cluster.kubectl('describe', 'pods', *within)}") from None
 
 
 def sandbox(name: str, *containers: dict, restore: str = "", **spec) -> dict:
@@ -232,7 +238,7 @@ def test_two_containers_and_what_they_share_are_restored(node, real_cluster):
     # A pod that lacks a container would never start: it is not created.
     real_cluster.apply(sandbox("lacks", WEB, restore="of-two", **SHARED))
     refusal(real_cluster, "lacks", "they must be the same")
-    real_cluster.kubectl("delete", KIND, "two", "two-clone", "lacks", "--timeout=120s", timeout=130)
+    real_cluster.delete(KIND, "two", "two-clone", "lacks")
 
 
 def test_an_upgrade_keeps_the_files_of_the_pod(node, real_cluster):
@@ -265,7 +271,7 @@ def test_an_upgrade_keeps_the_files_of_the_pod(node, real_cluster):
 
     wait_for(real_cluster, "upgraded", refused, "why it is not upgraded")
     assert inside(real_cluster, "upgraded", "cat /root/kept", "side") == "root"
-    real_cluster.kubectl("delete", KIND, "upgraded", "--timeout=120s", timeout=130)
+    real_cluster.delete(KIND, "upgraded")
 
 
 def raw_pod(name: str, named: str, namespace: str = "default", image: str = SHELL) -> dict:
@@ -299,7 +305,7 @@ def test_hostile_names_are_refused(kept, real_cluster, number, hostile):
     real_cluster.apply(raw_pod(name, hostile.format(id=kept, key=key, other=other)))
     refusal(real_cluster, name, "was changed" if hostile == "{other}" else "is not the id of a checkpoint")
     assert real_cluster.get("pod", name)["status"]["phase"] == "Pending"
-    real_cluster.kubectl("delete", "pod", name, "--timeout=120s", timeout=130)
+    real_cluster.delete("pod", name)
 
 
 @pytest.mark.parametrize("key, value", [
@@ -311,7 +317,7 @@ def test_annotations_that_lead_the_runtime_to_the_node_are_refused(node, real_cl
     real_cluster.apply(pod)
     refusal(real_cluster, "led", f"annotation {key} is not allowed")
     assert real_cluster.get("pod", "led")["status"]["phase"] == "Pending"
-    real_cluster.kubectl("delete", "pod", "led", "--timeout=120s", timeout=130)
+    real_cluster.delete("pod", "led")
 
 
 def test_another_user_reaches_mount_points_that_its_image_lacks(node, real_cluster):
@@ -327,7 +333,7 @@ def test_another_user_reaches_mount_points_that_its_image_lacks(node, real_clust
     real_cluster.kubectl("wait", "--for=condition=Ready", "pod/another-user", "--timeout=120s", timeout=130)
     read = "until cat /lacking/also/here/file 2>/dev/null || [ $((n += 1)) -gt 400 ]; do sleep 0.1; done"
     assert inside(real_cluster, "another-user", read) == "reached"
-    real_cluster.kubectl("delete", "pod", "another-user", "--timeout=120s", timeout=130)
+    real_cluster.delete("pod", "another-user")
 
 
 def test_another_namespace_cannot_name_it(kept, real_cluster):
@@ -337,18 +343,18 @@ def test_another_namespace_cannot_name_it(kept, real_cluster):
         raw_pod("thief", kept, "stranger"),
     )
     refusal(real_cluster, "thief", "no such checkpoint in this namespace", "stranger")
-    real_cluster.kubectl("delete", "pod", "thief", "-n", "stranger", "--timeout=120s", timeout=130)
+    real_cluster.delete("pod", "thief", namespace="stranger")
     # In its own namespace, a user's pod may.
     real_cluster.apply(raw_pod("own", kept))
     real_cluster.kubectl("wait", "--for=condition=Ready", "pod/own", "--timeout=120s", timeout=130)
     assert number(real_cluster, "own") == number(real_cluster, "source")
-    real_cluster.kubectl("delete", "pod", "own", "--timeout=120s", timeout=130)
+    real_cluster.delete("pod", "own")
 
 
 def test_another_image_is_refused(kept, real_cluster):
     real_cluster.apply(raw_pod("changed-image", kept, image=RUNTIME))
     refusal(real_cluster, "changed-image", "has another image")
-    real_cluster.kubectl("delete", "pod", "changed-image", "--timeout=120s", timeout=130)
+    real_cluster.delete("pod", "changed-image")
     # Its sandbox, which waited for the container, does not wait without end.
     wait_until(lambda: not sandboxes_of(real_cluster.node, "changed-image"), 60, "the sandbox ends")
 
@@ -374,8 +380,8 @@ def test_changed_files_are_refused(how, source, node, real_cluster):
     real_cluster.apply(sandbox(f"{name}-after", restore=name))
     refusal(real_cluster, f"{name}-after", "it was changed after it was saved")
     node.run("rm", "-f", "/var/lib/shoal/checkpoints/pages")
-    real_cluster.kubectl("delete", KIND, f"{name}-before", f"{name}-after", "--timeout=120s", timeout=130)
-    real_cluster.kubectl("delete", CHECKPOINTS, name, "--timeout=120s", timeout=130)
+    real_cluster.delete(KIND, f"{name}-before", f"{name}-after")
+    real_cluster.delete(CHECKPOINTS, name)
     assert node.run("find", STORE, "-name", status["checkpointId"].split("-")[0]) == ""
 
 
@@ -388,13 +394,13 @@ def test_a_pod_that_is_not_kept_running_ends_well(node, real_cluster):
     # Reported before the pod ended, so that no controller gives up the only copy of its memory.
     assert "shoal.dev/ending" in real_cluster.get(CHECKPOINTS, "at-the-end")["metadata"]["annotations"]
     wait_for(real_cluster, "ends", in_phase("Succeeded"), "Succeeded", KIND)
-    real_cluster.kubectl("delete", KIND, "ends", "--timeout=120s", timeout=130)
+    real_cluster.delete(KIND, "ends")
     real_cluster.apply(sandbox("begins-again", restore="at-the-end", restartPolicy="Never"))
     ready(real_cluster, "begins-again")
     assert count(real_cluster, "begins-again") >= last
     assert number(real_cluster, "begins-again") == drawn
-    real_cluster.kubectl("delete", KIND, "begins-again", "--timeout=120s", timeout=130)
-    real_cluster.kubectl("delete", CHECKPOINTS, "at-the-end", "--timeout=120s", timeout=130)
+    real_cluster.delete(KIND, "begins-again")
+    real_cluster.delete(CHECKPOINTS, "at-the-end")
 
 
 def test_the_pod_of_a_replica_set_is_saved_by_the_name_of_its_sandbox(node, real_cluster):
@@ -408,8 +414,8 @@ def test_the_pod_of_a_replica_set_is_saved_by_the_name_of_its_sandbox(node, real
     ended(real_cluster, "of-kept", "Succeeded")
     pod = real_cluster.get(CHECKPOINTS, "of-kept")["metadata"]["annotations"]["shoal.dev/pod"]
     assert pod.startswith("kept-") and real_cluster.get("pod", pod)["status"]["phase"] == "Running"
-    real_cluster.kubectl("delete", KIND, "kept", "--timeout=120s", timeout=130)
-    real_cluster.kubectl("delete", CHECKPOINTS, "of-kept", "--timeout=120s", timeout=130)
+    real_cluster.delete(KIND, "kept")
+    real_cluster.delete(CHECKPOINTS, "of-kept")
 
 
 def mode(cluster, name: str, operating: str) -> None:
@@ -465,7 +471,7 @@ def test_a_community_sandbox_keeps_its_memory_while_it_is_suspended(node, real_c
     mode(real_cluster, "sleeper", "Suspended")
     has_condition(real_cluster, "sleeper", "Suspended", "PodTerminated")
     [kept] = saves_of(real_cluster, "sleeper")
-    real_cluster.kubectl("delete", CHECKPOINTS, kept["metadata"]["name"], "--timeout=120s", timeout=130)
+    real_cluster.delete(CHECKPOINTS, kept["metadata"]["name"])
     mode(real_cluster, "sleeper", "Running")
     refused = has_condition(real_cluster, "sleeper", "Ready", "ReconcilerError")
     assert kept["metadata"]["name"] in refused["message"] and "not found" in refused["message"], refused
@@ -475,7 +481,7 @@ def test_a_community_sandbox_keeps_its_memory_while_it_is_suspended(node, real_c
     # It goes with what it keeps.
     mode(real_cluster, "sleeper", "Suspended")
     has_condition(real_cluster, "sleeper", "Suspended", "PodTerminated")
-    real_cluster.kubectl("delete", COMMUNITY, "sleeper", "--timeout=120s", timeout=130)
+    real_cluster.delete(COMMUNITY, "sleeper")
     wait_until(lambda: not saves_of(real_cluster, "sleeper"), 90, "no checkpoint")
 
 
@@ -496,7 +502,7 @@ def test_a_community_sandbox_that_cannot_be_saved_keeps_running(node, real_clust
     # Without the wish, it is suspended as any other.
     real_cluster.patch(COMMUNITY, "awake", {"metadata": {"annotations": {"shoal.dev/pause-contents": None}}})
     has_condition(real_cluster, "awake", "Suspended", "PodTerminated")
-    real_cluster.kubectl("delete", COMMUNITY, "awake", "--timeout=120s", timeout=130)
+    real_cluster.delete(COMMUNITY, "awake")
 
 
 def test_files_alone_are_kept_without_processes(source, node, real_cluster):
@@ -510,8 +516,8 @@ def test_files_alone_are_kept_without_processes(source, node, real_cluster):
     assert inside(real_cluster, "from-files", "cat /root/own") == "mine"
     # Its program began again.
     assert number(real_cluster, "from-files") != drawn
-    real_cluster.kubectl("delete", KIND, "from-files", "--timeout=120s", timeout=130)
-    real_cluster.kubectl("delete", CHECKPOINTS, "files", "--timeout=120s", timeout=130)
+    real_cluster.delete(KIND, "from-files")
+    real_cluster.delete(CHECKPOINTS, "files")
 
 
 def test_what_cannot_be_saved_is_refused_by_name(source, node, real_cluster):
@@ -528,8 +534,8 @@ def test_what_cannot_be_saved_is_refused_by_name(source, node, real_cluster):
                FILES not in real_cluster.get(CHECKPOINTS, "restarts")["metadata"]["finalizers"], 60, "its files are gone")
     with pytest.raises(AssertionError, match="podName is immutable"):
         real_cluster.patch(CHECKPOINTS, "restarts", {"spec": {"podName": "other"}})
-    real_cluster.kubectl("delete", CHECKPOINTS, "of-plain", "restarts", "--timeout=120s", timeout=130)
-    real_cluster.kubectl("delete", KIND, "plain", "--timeout=120s", timeout=130)
+    real_cluster.delete(CHECKPOINTS, "of-plain", "restarts")
+    real_cluster.delete(KIND, "plain")
 
 
 def test_a_namespace_has_a_share_of_the_store(node, real_cluster):
@@ -544,8 +550,8 @@ def test_a_namespace_has_a_share_of_the_store(node, real_cluster):
     assert "may take" in message and "ttlAfterFinished" in message
     wait_until(lambda: everything_in_the_store(node) == before, 60, "nothing of it is left")
     assert inside(real_cluster, "large", "cat /dev/shm/big | wc -c") == str(160 << 20)
-    real_cluster.kubectl("delete", CHECKPOINTS, "too-large", "--timeout=120s", timeout=130)
-    real_cluster.kubectl("delete", KIND, "large", "--timeout=120s", timeout=130)
+    real_cluster.delete(CHECKPOINTS, "too-large")
+    real_cluster.delete(KIND, "large")
 
 
 def test_a_pool_of_clones_is_filled_by_restores(kept, source, real_cluster):
@@ -568,13 +574,13 @@ def test_a_pool_of_clones_is_filled_by_restores(kept, source, real_cluster):
         assert inside(real_cluster, name, "cat /root/kept") == "secret"
         assert number(real_cluster, name) == number(real_cluster, source)
         assert real_cluster.get("pod", name)["metadata"]["annotations"]["shoal.dev/restore-from"] == kept
-    real_cluster.kubectl("delete", "sandboxsets.agents.kruise.io", "clones", "--timeout=120s", timeout=130)
+    real_cluster.delete("sandboxsets.agents.kruise.io", "clones")
 
 
 def test_files_go_with_their_checkpoint(kept, node, real_cluster):
     assert node.run("ls", place(node, kept))
-    real_cluster.kubectl("delete", CHECKPOINTS, "basis", "--timeout=120s", timeout=130)
+    real_cluster.delete(CHECKPOINTS, "basis")
     assert node.run("find", STORE, "-name", kept.split("-")[0]) == ""
     real_cluster.apply(sandbox("late", restore="basis"))
     refusal(real_cluster, "late", "not found")
-    real_cluster.kubectl("delete", KIND, "late", "--timeout=120s", timeout=130)
+    real_cluster.delete(KIND, "late")

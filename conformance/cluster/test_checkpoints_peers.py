@@ -49,7 +49,7 @@ def test_a_clone_starts_on_a_node_that_never_had_its_source(other, real_cluster,
     saved(real_cluster, "leaves", "source")
     served(real_cluster, "leaves")
     check_clones(real_cluster, other, "source", "leaves")
-    real_cluster.kubectl("delete", CHECKPOINTS, "leaves", "--timeout=60s", timeout=70)
+    real_cluster.delete(CHECKPOINTS, "leaves")
     wait_until(lambda: other.run("find", STORE, "-type", "f") == "", 90, "the copy is deleted")
 
 

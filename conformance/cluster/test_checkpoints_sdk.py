@@ -268,9 +268,9 @@ def test_a_pool_of_clones_is_claimed_with_the_daemon_of_its_source(source, api, 
     with pytest.raises(SandboxException):
         files_with(clone, former, api)
     clone.kill()
-    real_cluster.kubectl("delete", "sandboxsets.agents.kruise.io", "clones", "--timeout=120s", timeout=130)
+    real_cluster.delete("sandboxsets.agents.kruise.io", "clones")
     if by_kubectl:
-        real_cluster.kubectl("delete", CHECKPOINTS, "of-source", "--timeout=120s", timeout=130)
+        real_cluster.delete(CHECKPOINTS, "of-source")
     else:
         Sandbox.delete_snapshot(identifier, **api)
     wait_until(lambda: not saves(real_cluster), 90, "no checkpoint")
@@ -343,7 +343,7 @@ def test_a_pause_that_fails_leaves_the_sandbox_running(api, node, real_cluster):
         sandbox.create_snapshot()
     goes_on(sandbox, before)
     sandbox.kill()
-    real_cluster.kubectl("delete", CHECKPOINTS, "--all", "--timeout=120s", timeout=130)
+    real_cluster.delete_all(CHECKPOINTS)
 
 
 def test_a_pool_whose_pods_cannot_be_saved_says_so(api, node, real_cluster):
@@ -360,7 +360,7 @@ def test_a_pool_whose_pods_cannot_be_saved_says_so(api, node, real_cluster):
     sandbox.pause()
     assert Sandbox.connect(sandbox.sandbox_id, timeout=600, **api).commands.run("echo here").stdout == "here\n"
     sandbox.kill()
-    real_cluster.kubectl("delete", CHECKPOINTS, "--all", "--timeout=120s", timeout=130)
+    real_cluster.delete_all(CHECKPOINTS)
 
 
 @pytest.fixture(scope="module")
@@ -374,7 +374,7 @@ def interpreters(api, node, real_cluster):
         wait_until(lambda name=name: available(real_cluster, name) >= 1, 150, f"a member of {name}")
     yield
     for name in ("code-interpreter-mem", "code-interpreter-no-mem"):
-        real_cluster.kubectl("delete", "sandboxsets.agents.kruise.io", name, "--timeout=120s", timeout=130)
+        real_cluster.delete("sandboxsets.agents.kruise.io", name)
 
 
 @pytest.mark.timeout(800)
@@ -386,5 +386,5 @@ def test_the_tutorials_scripts_run(interpreters, api, real_cluster, monkeypatch)
     tutorial.test_the_tutorials_scripts_run(server)
     assert {one["spec"]["persistentContents"][0] for one in real_cluster.get(CHECKPOINTS)["items"]} == {"memory", "filesystem"}
     for one in real_cluster.get(KIND)["items"]:
-        real_cluster.kubectl("delete", KIND, one["metadata"]["name"], "--wait=false")
-    real_cluster.kubectl("delete", CHECKPOINTS, "--all", "--timeout=120s", timeout=130)
+        real_cluster.delete(KIND, one["metadata"]["name"], wait=False)
+    real_cluster.delete_all(CHECKPOINTS)

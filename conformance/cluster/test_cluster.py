@@ -21,7 +21,7 @@ def pod(name: str, *command: str, annotations: dict | None = None, **spec) -> di
 def test_pods_of_the_fake_node_are_ready_at_once(cluster):
     cluster.apply(pod("fake"))
     cluster.kubectl("wait", "--for=condition=Ready", "pod/fake", "--timeout=60s")
-    cluster.kubectl("delete", "pod", "fake", "--timeout=60s")
+    cluster.delete("pod", "fake")
 
 
 @pytest.mark.parametrize("code, phase", [("0", "Succeeded"), ("3", "Failed")])
@@ -29,7 +29,7 @@ def test_pods_of_the_fake_node_end_on_demand(cluster, code, phase):
     cluster.apply(pod(f"ends-{code}", annotations={"fake-node/exit": code}))
     seen = lambda: cluster.get("pod", f"ends-{code}")["status"].get("phase") == phase  # noqa: E731
     wait_until(seen, 60, f"the phase {phase}")
-    cluster.kubectl("delete", "pod", f"ends-{code}", "--timeout=60s")
+    cluster.delete("pod", f"ends-{code}")
 
 
 @pytest.mark.parametrize("runtime", ["runc", "gvisor"])
@@ -40,7 +40,7 @@ def test_pods_of_the_real_node_run_programs(real_cluster, runtime):
     kernel = real_cluster.kubectl("exec", runtime, "--", "dmesg") if runtime == "gvisor" else ""
     assert ("Starting gVisor" in kernel) == (runtime == "gvisor")
     wait_until(lambda: real_cluster.kubectl("logs", runtime) == "begun\n", 60, "the pod's log")
-    real_cluster.kubectl("delete", "pod", runtime, "--timeout=60s")
+    real_cluster.delete("pod", runtime)
 
 
 def test_a_node_leaves_nothing_on_the_machine(real_cluster):

@@ -65,8 +65,8 @@ def installed(imported, request):
         helm(imported, "uninstall", manifests.RELEASE, "--wait", "--timeout", "240s")
         kept = {one["metadata"]["name"] for one in imported.get("crd")["items"]}
         assert "sandboxes.agents.x-k8s.io" in kept
-        imported.kubectl("delete", "crd", *kept, "--timeout=120s", timeout=150)
-        imported.kubectl("delete", "namespace", manifests.NAMESPACE, "--timeout=120s", timeout=150)
+        imported.delete("crd", *kept)
+        imported.delete("namespace", manifests.NAMESPACE)
     else:
         imported.kubectl("delete", "-f", str(manifests.RENDERED), "--timeout=180s", timeout=200)
 
@@ -113,7 +113,7 @@ def test_the_image_runs(imported):
     done = lambda: imported.get("pod", "version")["status"].get("phase") == "Succeeded"  # noqa: E731
     wait_until(done, 120, "the end of the program")
     wait_until(lambda: imported.kubectl("logs", "version") == f"shoal {VERSION}\n", 60, "what it printed")
-    imported.kubectl("delete", "pod", "version", "--timeout=60s")
+    imported.delete("pod", "version")
 
 
 def test_the_router_serves_sandboxes_from_its_deployment(imported, installed):
@@ -133,7 +133,7 @@ def test_the_router_serves_sandboxes_from_its_deployment(imported, installed):
     assert ask_router(cluster, "/", {"X-Sandbox-ID": name})[0] == 401
     stranger = {"X-API-Key": token_of(cluster, "stranger")}
     assert ask_router(cluster, "/", {"X-Sandbox-ID": name} | stranger)[0] == 403
-    cluster.kubectl("delete", BETA, name, "--timeout=120s", timeout=150)
+    cluster.delete(BETA, name)
 
 
 def test_the_operator_serves_sandboxes_from_its_deployment(imported, installed):
@@ -147,7 +147,7 @@ def test_the_operator_serves_sandboxes_from_its_deployment(imported, installed):
     lease = cluster.get("lease", "a3317529.agent-sandbox.x-k8s.io", namespace=manifests.NAMESPACE)
     # The leader's pod goes; the other one takes over.
     leader = lease["spec"]["holderIdentity"].split("_")[0]
-    cluster.kubectl("delete", "pod", leader, *INSIDE, "--timeout=120s", timeout=150)
+    cluster.delete("pod", leader, namespace=manifests.NAMESPACE)
     change = json.dumps({"spec": {"operatingMode": "Suspended"}})
     cluster.kubectl("patch", BETA, f"beta-{installed}", "--type=merge", "-p", change)
     wait_for_reason(cluster, BETA, f"beta-{installed}", "SandboxSuspended")
@@ -165,7 +165,7 @@ def test_the_operator_serves_sandboxes_from_its_deployment(imported, installed):
                 return None
 
         assert wait_until(converted, 60, "a conversion")["spec"]["replicas"] == 0
-    cluster.kubectl("delete", BETA, f"beta-{installed}", f"alpha-{installed}", "--timeout=120s", timeout=150)
+    cluster.delete(BETA, f"beta-{installed}", f"alpha-{installed}")
 
 
 def test_the_tutorial_of_a_cluster(imported, installed, tmp_path):
@@ -228,7 +228,7 @@ def test_an_upgrade_of_the_chart_keeps_sandboxes(imported, installed, tmp_path):
     assert [one["chart"] for one in listed] == ["shoal-99.0.0"]
     # The new operator works: a member that goes is replaced, and nothing else has changed.
     name = next(name for name in before if name.startswith("kept-"))
-    cluster.kubectl("delete", "sandboxes.agents.kruise.io", name, "--timeout=120s", timeout=150)
+    cluster.delete("sandboxes.agents.kruise.io", name)
     # The set's status may be the one from before.
     all_ready = lambda: all(is_ready(one) for one in cluster.get("pods")["items"] if one["metadata"]["name"].startswith("kept-"))  # noqa: E731
     replaced = lambda: len(pods := pods_of_sandboxes(cluster)) == 3 and name not in pods  # noqa: E731
@@ -236,8 +236,8 @@ def test_an_upgrade_of_the_chart_keeps_sandboxes(imported, installed, tmp_path):
     wait_until(lambda: full() and all_ready(), 120, "a full pool")
     after = pods_of_sandboxes(cluster)
     assert {name: uid for name, uid in before.items() if name in after} == {key: uid for key, uid in before.items() if key != name}
-    cluster.kubectl("delete", "sandboxsets.agents.kruise.io", "kept", "--timeout=120s", timeout=150)
-    cluster.kubectl("delete", BETA, "kept", "--timeout=120s", timeout=150)
+    cluster.delete("sandboxsets.agents.kruise.io", "kept")
+    cluster.delete(BETA, "kept")
 
 
 def pods_of_sandboxes(cluster) -> dict[str, str]:

@@ -77,7 +77,7 @@ def test_a_pool_with_too_many_free_sandboxes_shrinks(operator, cluster):
     # Somebody changes the size to one that is out of the bounds.
     cluster.kubectl("scale", SETS, "shrinks", "--replicas=30")
     wait_until(lambda: size(cluster, "shrinks") == 20, 60, "the most")
-    cluster.kubectl("delete", KIND, "shrinks")
+    cluster.delete(KIND, "shrinks")
     assert size(cluster, "shrinks") == 20
 
 
@@ -134,7 +134,7 @@ def test_the_oldest_of_two_autoscalers_decides(operator, cluster):
     seen = wait_for_reason(cluster, "contested-b", "ScalingActive", "ConflictingAutoscaler")
     assert "contested-a" in condition(seen, "ScalingActive")["message"]
     assert size(cluster, "contested") == 2
-    cluster.kubectl("delete", KIND, "contested-a")
+    cluster.delete(KIND, "contested-a")
     wait_until(lambda: size(cluster, "contested") == 5, MINUTE, "the other one")
 
 
@@ -147,7 +147,7 @@ def test_a_pool_that_is_missing_is_told_and_found_later(operator, cluster):
     cluster.apply(pool("late", 1))
     wait_until(lambda: size(cluster, "late") == 2, MINUTE, "two replicas")
     wait_for_reason(cluster, "late", "AbleToScale", "ReadyToScale")
-    cluster.kubectl("delete", SETS, "late", "--timeout=60s")
+    cluster.delete(SETS, "late")
     wait_for_reason(cluster, "late", "AbleToScale", "FailedGetTarget")
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ..installation import wait_until
-from .test_kruise_sandbox import KIND, in_phase, missing, sandbox, wait_for, wait_until_ready
+from .test_kruise_sandbox import in_phase, missing, sandbox, wait_for, wait_until_ready
 
 CHECKPOINTS = "checkpoints.v1alpha1.agents.kruise.io"
 
@@ -46,7 +46,7 @@ def test_the_description_of_a_pod_is_what_changed_in_place(cluster, pod):
     cluster.kubectl("set", "image", f"pod/{pod}", f"main={image}")
 
     def is_described():
-        cluster.kubectl("delete", CHECKPOINTS, "changed", "--ignore-not-found")
+        cluster.delete(CHECKPOINTS, "changed", missing_ok=True)
         cluster.apply(checkpoint("changed", pod, "podInfo"))
         return in_phase_of(cluster, "changed", "Succeeded").get("podTemplateDelta")
 
@@ -61,13 +61,13 @@ def test_memory_waits_for_an_executor_which_a_deletion_does_not_abort(cluster, p
     cluster.apply(checkpoint("second", pod, "filesystem"))
     assert "under way: memory" in in_phase_of(cluster, "second", "Failed")["message"]
     executed(cluster, "memory", "Creating")
-    cluster.kubectl("delete", CHECKPOINTS, "memory", "--wait=false")
+    cluster.delete(CHECKPOINTS, "memory", wait=False)
     assert cluster.get(CHECKPOINTS, "memory")["metadata"]["deletionTimestamp"]
     executed(cluster, "memory", "Succeeded")
     wait_until(lambda: missing(cluster, CHECKPOINTS, "memory"), 60, "it is gone")
     cluster.apply(checkpoint("third", pod, "filesystem"))
     in_phase_of(cluster, "third", "Pending")
-    cluster.kubectl("delete", CHECKPOINTS, "third", "--timeout=60s")
+    cluster.delete(CHECKPOINTS, "third")
 
 
 @pytest.mark.parametrize("name, spec, told", [

@@ -265,7 +265,7 @@ def test_the_internet_is_closed_where_a_user_asks(replicas, key, cluster):
     # Somebody opens it, or deletes it.
     cluster.patch(*policy, {"spec": {"egress": [{}]}})
     wait_until(lambda: cluster.get(*policy)["spec"] == closes, 60, "corrected")
-    cluster.kubectl("delete", *policy)
+    cluster.delete(*policy)
     wait_until(lambda: (cluster.find(*policy) or first)["metadata"]["uid"] != first["metadata"]["uid"], 60, "made again")
     assert label(False) == "false"
 
@@ -300,7 +300,7 @@ def test_a_create_is_refused_where_the_internet_cannot_be_closed(replicas, key, 
     assert status == 201, made
     assert cluster.get("networkpolicies.networking.k8s.io", "shoal-no-internet", namespace="foreign")["spec"]["policyTypes"]
     assert call(replicas[0], theirs, "DELETE", f"/sandboxes/{made['sandboxID']}")[0] == 204
-    cluster.kubectl("delete", "namespace", "foreign", "--wait=false")
+    cluster.delete("namespace", "foreign", wait=False)
 
 
 def repeated(replica: Replica, key: str, name: str, template: str, **request: object) -> tuple[int, dict]:

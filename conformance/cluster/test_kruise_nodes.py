@@ -36,7 +36,7 @@ def second_node(cluster):
     yield "fake-lost"
     if "node-fake-lost" in cluster.processes.running:
         cluster.processes.kill("node-fake-lost")
-        cluster.kubectl("delete", "node", "fake-lost", "--ignore-not-found")
+        cluster.delete("node", "fake-lost", missing_ok=True)
 
 
 def spread(made: dict) -> dict:
@@ -97,7 +97,7 @@ def test_a_node_that_is_gone_takes_its_own_sandboxes_only(replica, key, cluster,
     nodes = pods_by_node(cluster, set(names))
     assert set(Counter(nodes.values())) == {"fake-0", second_node}, "pods on both nodes"
     cluster.processes.kill(f"node-{second_node}")
-    cluster.kubectl("delete", "node", second_node)
+    cluster.delete("node", second_node)
     lost = {names[pod] for pod, node in nodes.items() if node == second_node}
     wait_until(lambda: all(is_over(replica, key, one) for one in lost), COLLECTED, "sandboxes of the lost node do not run")
     assert listed(replica, key) & set(made) == set(made) - lost

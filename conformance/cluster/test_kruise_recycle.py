@@ -50,7 +50,7 @@ def test_one_that_has_failed_is_replaced_too(operator, cluster):
     completed(cluster, "unlucky")
     first, second = (one["metadata"]["name"] for one in of_claim(cluster, "unlucky"))
     for name in (first, second):
-        cluster.kubectl("delete", "pod", name, "--wait=false")
+        cluster.delete("pod", name, wait=False)
         wait_for(cluster, name, in_phase("Failed"), "failed")
     # Its pool keeps such sandboxes for a while.
     give_back(cluster, first)

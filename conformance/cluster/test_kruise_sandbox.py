@@ -116,7 +116,7 @@ def test_volume_claims_stay_while_a_sandbox_is_paused(operator, cluster):
     volume = cluster.get("pod", "volumes")["spec"]["volumes"][0]
     assert volume == {"name": "data", "persistentVolumeClaim": {"claimName": "data-volumes"}}
     assert cluster.get("pvc", "data-volumes")["metadata"]["ownerReferences"][0]["name"] == "volumes"
-    cluster.kubectl("delete", KIND, "volumes", "--timeout=60s")
+    cluster.delete(KIND, "volumes")
 
 
 def test_a_pause_deletes_the_pod_and_a_resume_brings_another(operator, cluster):
@@ -146,7 +146,7 @@ def test_a_paused_sandbox_can_be_deleted(operator, cluster):
     wait_until_ready(cluster, "ends")
     patch(cluster, KIND, "ends", {"spec": {"paused": True}})
     wait_for(cluster, "ends", in_phase("Paused"), "paused")
-    cluster.kubectl("delete", KIND, "ends", "--timeout=60s")
+    cluster.delete(KIND, "ends")
     wait_until(lambda: missing(cluster, "pod", "ends"), 60, "no pod")
 
 
@@ -173,7 +173,7 @@ def test_a_pod_that_ends_ends_its_sandbox(operator, cluster, name, annotation, p
 def test_a_sandbox_fails_with_its_pod(operator, cluster):
     cluster.apply(sandbox("loses"))
     wait_until_ready(cluster, "loses")
-    cluster.kubectl("delete", "pod", "loses", "--timeout=60s")
+    cluster.delete("pod", "loses")
     seen = wait_for(cluster, "loses", in_phase("Failed"), "failed")
     assert seen["status"]["message"] == "pod not found"
     assert missing(cluster, "pod", "loses")
@@ -189,7 +189,7 @@ def test_a_foreign_pod_is_left_alone(operator, cluster):
     assert seen["status"]["phase"] == "Pending"
     selected = "involvedObject.name=taken,reason=PodOwnerMismatch"
     wait_until(lambda: cluster.get("events", fields=selected)["items"], 60, "the event")
-    cluster.kubectl("delete", KIND, "taken", "--timeout=60s")
+    cluster.delete(KIND, "taken")
     assert not missing(cluster, "pod", "taken")
 
 
@@ -296,4 +296,4 @@ def test_definitions_refuse_what_cannot_be_served(operator, cluster):
     assert seen["spec"]["claimTimeout"] == "1m" and seen["spec"]["createOnNoStock"] is True
     with pytest.raises(AssertionError, match="replicas is immutable"):
         patch(cluster, "sandboxclaims.agents.kruise.io", "fixed", {"spec": {"replicas": 2}})
-    cluster.kubectl("delete", "sandboxclaims.agents.kruise.io", "fixed")
+    cluster.delete("sandboxclaims.agents.kruise.io", "fixed")

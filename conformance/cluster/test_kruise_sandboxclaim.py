@@ -65,7 +65,7 @@ def test_a_claim_takes_what_waits(operator, cluster):
     assert len({one["metadata"]["annotations"]["agents.kruise.io/lock"] for one in taken}) == 2
     wait_until_full(cluster, "stock", 3)
     told(cluster, "takes", "ClaimCompleted")
-    cluster.kubectl("delete", CLAIMS, "takes")
+    cluster.delete(CLAIMS, "takes")
     assert uids(of_claim(cluster, "takes")) == uids(taken)
     # A claim of the same name is another claim.
     cluster.apply(claim("takes", "stock"))
@@ -147,7 +147,7 @@ def test_a_deleted_sandbox_is_not_replaced(operator, cluster):
     cluster.apply(pool("job", 0), claim("once", "job", 2))
     completed(cluster, "once")
     gone = of_claim(cluster, "once")[0]["metadata"]["name"]
-    cluster.kubectl("delete", KIND, gone, "--timeout=60s")
+    cluster.delete(KIND, gone)
     cluster.patch(CLAIMS, "once", {"metadata": {"annotations": {"seen": "again"}}})
     assert len(of_claim(cluster, "once")) == 1
     assert cluster.get(CLAIMS, "once")["status"]["claimedReplicas"] == 2

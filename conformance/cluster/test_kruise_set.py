@@ -53,7 +53,7 @@ def test_a_pool_is_filled(operator, cluster):
     assert found[0]["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
     template = cluster.get("sandboxtemplates.agents.kruise.io", seen["status"]["currentRevision"])
     assert template["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] is False
-    cluster.kubectl("delete", SETS, "fills", "--timeout=60s")
+    cluster.delete(SETS, "fills")
     wait_until(lambda: not members(cluster, "fills"), 60, "no members")
 
 
@@ -81,7 +81,7 @@ def test_a_claimed_sandbox_is_replaced_and_stays(operator, cluster):
     patch(cluster, KIND, name, {"metadata": claim})
     wait_until(lambda: len(uids(members(cluster, "claimed")) - uids(before)) == 1, 60, "another member")
     wait_until_full(cluster, "claimed", 2)
-    cluster.kubectl("delete", SETS, "claimed", "--timeout=60s")
+    cluster.delete(SETS, "claimed")
     wait_until(lambda: not members(cluster, "claimed"), 60, "no members")
     assert not missing(cluster, KIND, name)
 
@@ -90,7 +90,7 @@ def test_a_failed_sandbox_is_replaced(operator, cluster):
     cluster.apply(pool("heals", 2))
     wait_until_full(cluster, "heals", 2)
     before = members(cluster, "heals")
-    cluster.kubectl("delete", "pod", before[0]["metadata"]["name"], "--timeout=60s")
+    cluster.delete("pod", before[0]["metadata"]["name"])
     wait_until(lambda: before[0]["metadata"]["uid"] not in uids(members(cluster, "heals")), 60, "its end")
     wait_until_full(cluster, "heals", 2)
 
@@ -117,7 +117,7 @@ def test_a_set_whose_sandboxes_fail_makes_them_less_and_less_often(operator, clu
     selected = "involvedObject.name=fails,reason=FailedSandboxDeleted"
     found = wait_until(lambda: cluster.get("events", fields=selected)["items"], 60, "the event")
     assert "less and less often" in found[0]["message"]
-    cluster.kubectl("delete", SETS, "fails", "--timeout=60s")
+    cluster.delete(SETS, "fails")
 
 
 def test_a_change_of_the_template_replaces_all(operator, cluster):
@@ -135,15 +135,15 @@ def test_a_limit_of_starting_sandboxes_holds(operator, cluster):
     cluster.apply(pool("limited", 10, held, scaleStrategy={"maxUnavailable": "30%"}))
     wait_for(cluster, "limited", lambda one: one.get("status", {}).get("replicas") == 3, "three replicas", SETS)
     assert len(members(cluster, "limited")) == 3
-    cluster.kubectl("delete", SETS, "limited", "--timeout=60s")
+    cluster.delete(SETS, "limited")
 
 
 def test_a_template_of_somebody_else_is_not_taken_for_that_of_the_set(operator, cluster):
     cluster.apply(pool("taken", 0))
     seen = wait_for(cluster, "taken", lambda one: one.get("status", {}).get("currentRevision"), "a revision", SETS)
     name = seen["status"]["currentRevision"]
-    cluster.kubectl("delete", SETS, "taken")
-    cluster.kubectl("delete", TEMPLATES, name, "--ignore-not-found")
+    cluster.delete(SETS, "taken")
+    cluster.delete(TEMPLATES, name, missing_ok=True)
     foreign = {"apiVersion": "agents.kruise.io/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": name}}
     cluster.apply(foreign | {"spec": {"template": pod_template("900m")}})
     cluster.apply(pool("taken", 0))

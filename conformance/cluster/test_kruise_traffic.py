@@ -38,11 +38,11 @@ def test_a_policy_becomes_a_network_policy(operator, cluster):
     # Somebody opens it, or deletes it.
     cluster.patch(POLICIES, "web-traffic", {"spec": {"egress": [{}]}})
     wait_until(lambda: cluster.get(POLICIES, "web-traffic")["spec"] == made["spec"], 60, "corrected")
-    cluster.kubectl("delete", POLICIES, "web-traffic")
+    cluster.delete(POLICIES, "web-traffic")
     wait_until(lambda: cluster.find(POLICIES, "web-traffic"), 60, "made again")
     cluster.patch(TRAFFIC, "web", {"spec": {"egress": {"rules": []}}})
     wait_until(lambda: "egress" not in cluster.get(POLICIES, "web-traffic")["spec"], 60, "closed")
-    cluster.kubectl("delete", TRAFFIC, "web")
+    cluster.delete(TRAFFIC, "web")
     wait_until(lambda: cluster.find(POLICIES, "web-traffic") is None, 60, "gone with its owner")
 
 
@@ -52,7 +52,7 @@ def test_what_a_network_policy_cannot_say_is_told(operator, cluster):
     told = accepted(cluster, "names", "False")
     assert told["reason"] == "NotExpressible" and "example.org" in told["message"]
     assert cluster.get(POLICIES, "names-traffic")["spec"]["egress"] == [{"to": [{"ipBlock": {"cidr": "1.1.1.1/32"}}]}]
-    cluster.kubectl("delete", TRAFFIC, "names")
+    cluster.delete(TRAFFIC, "names")
 
 
 def test_a_network_policy_of_somebody_else_is_not_touched(operator, cluster):
@@ -64,5 +64,5 @@ def test_a_network_policy_of_somebody_else_is_not_touched(operator, cluster):
     cluster.apply(foreign, policy("foreign", egress={"rules": []}))
     wait_until(lambda: operator.counter("shoal_operator_reconcile_failures_total") > failures, 60, "refused")
     assert cluster.get(POLICIES, "foreign-traffic")["spec"] == foreign["spec"]
-    cluster.kubectl("delete", TRAFFIC, "foreign")
-    cluster.kubectl("delete", POLICIES, "foreign-traffic")
+    cluster.delete(TRAFFIC, "foreign")
+    cluster.delete(POLICIES, "foreign-traffic")

@@ -48,8 +48,7 @@ def finished(cluster, name: str, phase: str = "Completed") -> dict:
 @pytest.fixture(autouse=True)
 def no_updates_remain(operator, cluster):
     yield
-    cluster.objects.delete_all(UPDATES)
-    wait_until(lambda: not cluster.get(UPDATES)["items"], 60, "no updates")
+    cluster.delete_all(UPDATES)
 
 
 def test_an_update_replaces_pods_and_keeps_sandboxes(operator, cluster):
@@ -127,7 +126,7 @@ def test_failures_stop_an_update_and_a_corrected_one_goes_on(operator, cluster):
     assert failed["metadata"]["labels"]["agents.kruise.io/upgrade-failed"] == "true"
     assert condition(failed, "Upgrading")["reason"] == "UpgradePodFailed" and failed["status"]["phase"] == "Upgrading"
     assert cluster.get(KIND, names[1])["status"]["phase"] == "Running"
-    cluster.kubectl("delete", UPDATES, "wrong")
+    cluster.delete(UPDATES, "wrong")
     marks = set(cluster.get(KIND, names[0])["metadata"]["labels"])
     assert not marks & {"agents.kruise.io/update-ops", "agents.kruise.io/upgrade-failed"}
     cluster.apply(update("right", "fails", {"metadata": {"annotations": {"fake-node/exit": None, NEXT: "2"}}}))

@@ -67,7 +67,7 @@ def test_a_claim_gets_a_member_of_the_pool_and_the_pool_is_refilled(operator, cl
     assert [owner["kind"] for owner in taken["metadata"]["ownerReferences"]] == ["SandboxClaim"]
     assert taken["metadata"]["labels"]["agents.x-k8s.io/launch-type"] == "warm"
     filled(cluster, "warm", 2)
-    cluster.kubectl("delete", CLAIMS, "takes", "--timeout=60s")
+    cluster.delete(CLAIMS, "takes")
     wait_until(lambda: not cluster.find(SANDBOXES, name), 60, "no sandbox")
 
 
@@ -82,7 +82,7 @@ def test_a_wait_for_members_that_fails_shows_their_pods_and_events(operator, clu
     assert shown.startswith("1 members of held: not within 0 s:\n")
     assert re.search(r"^held-\S+ +0/1 +Pending ", shown, re.MULTILINE), shown
     assert re.search(r"^\S+ +Normal +Scheduled +pod/held-", shown, re.MULTILINE), shown
-    cluster.kubectl("delete", POOLS, "held", "--timeout=60s")
+    cluster.delete(POOLS, "held")
 
 
 def test_many_claims_share_no_sandbox_and_the_pool_does_not_overshoot(operator, cluster):
@@ -106,7 +106,7 @@ def test_a_pool_follows_its_size(operator, cluster):
     filled(cluster, "sized", 3)
     cluster.kubectl("scale", POOLS, "sized", "--replicas=1")
     filled(cluster, "sized", 1)
-    cluster.kubectl("delete", POOLS, "sized", "--timeout=60s")
+    cluster.delete(POOLS, "sized")
     wait_until(lambda: not members(cluster, "sized"), 60, "no members")
 
 
@@ -143,7 +143,7 @@ def test_a_claim_that_cannot_be_served_says_why(operator, cluster, spec, reason,
     cluster.apply(claim(name, "strict") | {"spec": {"warmPoolRef": {"name": "strict"}} | spec})
     seen = wait_for_reason(cluster, CLAIMS, name, reason)
     assert condition(seen)["message"].startswith(message)
-    cluster.kubectl("delete", CLAIMS, name)
+    cluster.delete(CLAIMS, name)
 
 
 def test_a_claim_is_served_when_its_template_appears(operator, cluster):

@@ -54,14 +54,14 @@ def test_a_deleted_pod_is_replaced_and_a_deleted_sandbox_leaves_none(operator, c
     cluster.apply(sandbox("again"))
     wait_for_reason(cluster, BETA, "again", "DependenciesReady")
     first = cluster.get("pod", "again")["metadata"]["uid"]
-    cluster.kubectl("delete", "pod", "again", "--timeout=60s")
+    cluster.delete("pod", "again")
 
     def replaced():
         pods = cluster.get("pod", labels="app=again")["items"]
         return pods and pods[0]["metadata"]["uid"] != first
 
     wait_until(replaced, 60, "a new pod")
-    cluster.kubectl("delete", BETA, "again", "--timeout=60s")
+    cluster.delete(BETA, "again")
     wait_until(lambda: missing(cluster, "pod", "again"), 60, "no pod")
 
 
@@ -121,7 +121,7 @@ def test_a_pod_that_the_api_server_refuses_is_retried_with_a_growing_delay(opera
     cluster.apply(refused)
     seen = wait_for_reason(cluster, BETA, "refused", "ReconcilerError")
     assert "Not A Name" in condition(seen)["message"]
-    cluster.kubectl("delete", BETA, "refused")
+    cluster.delete(BETA, "refused")
 
 
 def test_a_sandbox_of_v1alpha1_behaves_as_in_its_time(operator, cluster):
@@ -158,12 +158,12 @@ def test_the_volume_of_another_is_not_used(operator, cluster):
     seen = wait_for_reason(cluster, BETA, "next", "ReconcilerError")
     assert "is owned by ConfigMap/former" in condition(seen)["message"]
     assert missing(cluster, "pod", "next")
-    cluster.kubectl("delete", "pvc", "data-next", "--timeout=60s")
+    cluster.delete("pvc", "data-next")
     cluster.kubectl("annotate", BETA, "next", "example.com/try=again")
     # It is not scheduled: the cluster has no volumes.
     wait_until(lambda: not missing(cluster, "pod", "next"), 60, "the pod")
     assert cluster.get("pvc", "data-next")["metadata"]["ownerReferences"][0]["kind"] == "Sandbox"
-    cluster.kubectl("delete", BETA, "next", "--timeout=60s")
+    cluster.delete(BETA, "next")
 
 
 def test_volume_claim_templates_are_immutable(operator, cluster):
@@ -171,7 +171,7 @@ def test_volume_claim_templates_are_immutable(operator, cluster):
     cluster.apply(sandbox("fixed", volumeClaimTemplates=[claim]))
     with pytest.raises(AssertionError, match="volumeClaimTemplates is immutable"):
         patch(cluster, BETA, "fixed", {"spec": {"volumeClaimTemplates": None}})
-    cluster.kubectl("delete", BETA, "fixed")
+    cluster.delete(BETA, "fixed")
 
 
 def test_a_killed_operator_is_followed_by_another(operator, cluster):

@@ -229,7 +229,7 @@ def test_a_network_policy_of_someone_else_stays(operator, cluster):
     log = cluster.processes.log(operator.name)
     wait_until(lambda: "foreign-network-policy" in log.read_text(), 60, "the refusal")
     assert owner(cluster.get("networkpolicy", "foreign-network-policy")) == ""
-    cluster.kubectl("delete", f"sandboxtemplates.v1beta1.{GROUP}", "foreign")
+    cluster.delete(f"sandboxtemplates.v1beta1.{GROUP}", "foreign")
 
 
 def test_events_are_published(operator, cluster):

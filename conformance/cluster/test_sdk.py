@@ -123,7 +123,7 @@ def test_lists_timeouts_and_kubectl_agree(pool, api, real_cluster):
     assert begun + 599 <= sandbox.get_info().end_at.timestamp() <= time.time() + 601
     name = resource_of(sandbox)
     assert real_cluster.get("sandboxes.agents.kruise.io", name)["metadata"]["labels"]["tier"] == "gold"
-    real_cluster.kubectl("delete", "sandboxes.agents.kruise.io", name)
+    real_cluster.delete("sandboxes.agents.kruise.io", name)
     wait_until(lambda: not Sandbox.list(query=by, **api).next_items(), 60, "the SDK sees that kubectl deleted it")
     assert not sandbox.is_running()
 
@@ -275,7 +275,7 @@ def test_an_upgrade_runs_commands_in_the_pods(api, real_cluster):
             return status if status.get("phase") in ("Completed", "Failed") else None
 
         status = wait_until(ended, 90, f"the end of {name}")
-        real_cluster.kubectl("delete", "sandboxupdateops.agents.kruise.io", name)
+        real_cluster.delete("sandboxupdateops.agents.kruise.io", name)
         return status
 
     resource = resource_of(sandbox)

@@ -33,7 +33,7 @@ def operator(cluster):
 def replicas(operator, cluster):
     """Two replicas; the first one fills the empty ConfigMap from its file."""
     if cluster.find("configmaps", MAP, namespace=manifests.NAMESPACE):
-        cluster.kubectl("delete", "configmap", "-n", manifests.NAMESPACE, MAP)
+        cluster.delete("configmap", MAP, namespace=manifests.NAMESPACE)
     file = cluster.directory / "first-templates.json"
     file.write_text(json.dumps([entry("first", metadata={"from": "the file"})]))
     started = [Replica(cluster, f"templates-{number}") for number in (1, 2)]
@@ -42,7 +42,7 @@ def replicas(operator, cluster):
     yield started
     for replica in started:
         replica.kill()
-    cluster.kubectl("delete", "configmap", "-n", manifests.NAMESPACE, MAP)
+    cluster.delete("configmap", MAP, namespace=manifests.NAMESPACE)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_a_lost_pod_is_replaced_by_the_same(replicas, key, cluster):
     [before] = pods(cluster, name)
     # New sandboxes differ; this one stays as it is.
     put(replicas, key, entry("lost", env={"WHERE": "after"}))
-    cluster.kubectl("delete", "pod", before["metadata"]["name"], "--wait=false")
+    cluster.delete("pod", before["metadata"]["name"], wait=False)
 
     def replaced():
         found = [one for one in pods(cluster, name) if one["metadata"]["uid"] != before["metadata"]["uid"]]
@@ -190,7 +190,7 @@ def test_a_pause_is_a_replica_set_of_none(replicas, key, cluster):
     assert status in (200, 201), answer
     assert cluster.get(REPLICA_SETS, name)["spec"]["replicas"] == 1 and len(pods(cluster, name)) == 1
     # A pause whose pod is lost meanwhile ends, too.
-    cluster.kubectl("delete", "pod", pods(cluster, name)[0]["metadata"]["name"], "--wait=false")
+    cluster.delete("pod", pods(cluster, name)[0]["metadata"]["name"], wait=False)
     assert call(replicas[1], key, "POST", f"{path}/pause")[0] == 204
     assert call(replicas[1], key, "DELETE", path)[0] == 204
     wait_until(lambda: not cluster.find(SANDBOXES, name), 60, "it is gone")
@@ -203,7 +203,7 @@ def test_a_size_that_somebody_else_writes_is_corrected(replicas, key, cluster):
     cluster.kubectl("scale", REPLICA_SETS, name, "--replicas=0")
     wait_until(lambda: cluster.get(REPLICA_SETS, name)["spec"]["replicas"] == 1, 60, "one again")
     wait_until(lambda: call(replicas[0], key, "GET", f"/sandboxes/{made['sandboxID']}")[1]["state"] == "running", 60, "running")
-    cluster.kubectl("delete", REPLICA_SETS, name, "--wait=true", "--timeout=60s")
+    cluster.delete(REPLICA_SETS, name)
     wait_until(lambda: cluster.find(REPLICA_SETS, name), 60, "made again")
 
 

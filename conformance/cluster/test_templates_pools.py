@@ -49,7 +49,7 @@ def replica(operator, real_cluster):
     replica.start()
     yield replica
     replica.kill()
-    real_cluster.kubectl("delete", "configmap", "-n", manifests.NAMESPACE, MAP, "--ignore-not-found")
+    real_cluster.delete("configmap", MAP, namespace=manifests.NAMESPACE, missing_ok=True)
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_the_startup_command_runs_again_after_a_resume_and_in_a_replaced_pod(rep
     sandbox = Sandbox.connect(sandbox.sandbox_id, timeout=300, **api)
     assert sandbox.commands.run("cat /tmp/started").stdout == "0\ngreen\n"
     lost = pod_of(real_cluster, name)
-    real_cluster.kubectl("delete", "pod", lost["metadata"]["name"], "--wait=false")
+    real_cluster.delete("pod", lost["metadata"]["name"], wait=False)
 
     def started():
         found = resource(real_cluster, sandbox)

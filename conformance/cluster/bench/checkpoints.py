@@ -122,7 +122,7 @@ class Bench:
         name = self.name("save")
         ours = timed(lambda: self.saved(name, pod))
         still = 10.0 * float(source.commands.run("cat /tmp/longest").stdout or 0)
-        self.cluster.kubectl("delete", CHECKPOINTS, name, "--timeout=60s", timeout=70)
+        self.cluster.delete(CHECKPOINTS, name)
         (sandbox,) = sandboxes_of(self.cluster.node, pod)
         scratch = f"{STORE}/bench"
         self.cluster.node.run("mkdir", scratch)
@@ -149,7 +149,7 @@ class Bench:
         self.settle()
         pod = self.name("cold")
         cold = timed(lambda: self.cold(pod))
-        self.cluster.kubectl("delete", "pod", pod, "--timeout=60s", timeout=70)
+        self.cluster.delete("pod", pod)
         self.add("clone", ours, cold)
 
     def created(self, template: str) -> Sandbox:
@@ -242,7 +242,7 @@ def main() -> None:
                         bench = Bench(cluster, api)
                         measure(bench, options.rounds)
                         for one in cluster.get(KIND)["items"]:
-                            cluster.kubectl("delete", KIND, one["metadata"]["name"], "--wait=false")
+                            cluster.delete(KIND, one["metadata"]["name"], wait=False)
         finally:
             cluster.stop()
     report = text(bench.found, options.rounds)

@@ -328,7 +328,7 @@ def on_fake_nodes(bench: Bench, rounds: int, sandboxes: int) -> None:
     bench.fill("burst", BURST)
     for _ in range(rounds):
         burst(bench)
-    bench.cluster.kubectl("delete", "sandboxsets.agents.kruise.io", "burst")
+    bench.cluster.delete("sandboxsets.agents.kruise.io", "burst")
     many(bench, sandboxes)
 
 
