@@ -160,7 +160,7 @@ def suites() -> list[Suite]:
     storms = cluster_files("operator_storm", "operator_model")
     # Clusters with a real node, which runs pods.
     node = cluster_files("cluster", "install", "router", "sdk", "sdk_processors", "shoal_cluster", "templates_pools")
-    saves = cluster_files(*(f"checkpoints_{part}" for part in ("node", "elsewhere", "peers", "kills", "room", "sdk")))
+    saves = cluster_files(*(f"checkpoints_{part}" for part in ("node", "elsewhere", "peers", "kills", "room", "prepare", "sdk")))
     # They wait for timers: of a schedule, and of what a dead program left.
     timers = cluster_files("kruise_autoscaler", "kruise_nodes", "kruise_quotas", "kruise_update")
     kruise = [path for path in cluster_files() if "/test_kruise_" in path and path not in timers]

@@ -150,11 +150,16 @@ class Node:
 
     # --- configuration ------------------------------------------------------------------------
 
+    def unprepare(self) -> None:
+        """Writes containerd's configuration as it is before `shoal prepare-node`."""
+        text = CONTAINERD.format(directory=self.directory, pause=images.PAUSE)
+        (self.directory / "root/etc/containerd/config.toml").write_text(text)
+
     def _configure_containerd(self) -> None:
         runsc = shutil.which("runsc")
         assert runsc, "runsc is missing: run `scripts/setup test`"
         root = self.directory / "root"
-        (root / "etc/containerd/config.toml").write_text(CONTAINERD.format(directory=self.directory, pause=images.PAUSE))
+        self.unprepare()
         (self.directory / "containerd/run/runsc").mkdir()
         (self.directory / "containerd/run/runsc/config.toml").write_text(RUNSC.format(runsc=runsc))
         shim = self.shim / "containerd-shim-runsc-v1"

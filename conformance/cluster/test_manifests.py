@@ -53,6 +53,7 @@ node:
   enabled: true
   parallel: 4
   logLevel: debug
+  prepare: {enabled: true, runsc: /opt/runsc, shim: /opt/shim, config: /etc/other.toml, unit: k3s-agent}
   peers: {enabled: true, port: 20360}
   objects: {url: "file:///var/lib/shoal/objects", secret: bucket, volume: {persistentVolumeClaim: {claimName: checkpoints}}}
   nodeSelector: {kubernetes.io/os: linux}
@@ -119,7 +120,7 @@ def test_helm_finds_no_fault_with_the_chart(otherwise):
     ("api.team=Agents", "team"), ("api.maxTimeout=forever", "maxTimeout"), ("api.domain=-.org", "domain"),
     ("api.ingress.enabled=true", "api.domain is required"), ("api.replica=3", "replica"),
     ("node.storeSize=much", "storeSize"), ("node.namespaceShare=101", "namespaceShare"), ("node.paths.state=run", "state"),
-    ("node.objects.url=bucket", "url"), ("node.peers.port=0", "port"), ("sessions.storage.size=much", "size"),
+    ("node.prepare.shim=shim", "shim"), ("node.prepare.unit=a b", "unit"), ("node.objects.url=bucket", "url"), ("node.peers.port=0", "port"), ("sessions.storage.size=much", "size"),
     ("api.httpRoute.enabled=true,api.domain=example.org", "parentRefs is required"),
 ])
 def test_wrong_values_are_refused(value, told):
@@ -165,11 +166,28 @@ def test_the_program_knows_the_flags_of_the_node(otherwise, tmp_path):
     ran = subprocess.run([program(), *container["args"]], env=environment, capture_output=True, text=True, timeout=60)
     assert ran.stderr.startswith("shoal: no cluster is configured"), ran.stderr
     # It sees three directories of the node, and nothing else of it.
-    assert len([volume for volume in pod["volumes"] if "hostPath" in volume]) == 3
+    of_node = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+    assert of_node.pop("host") == "/"
+    assert len(of_node) == 3 and of_node.keys() < {mount["name"] for mount in container["volumeMounts"]}
+    assert "host" not in {mount["name"] for mount in container["volumeMounts"]}
     assert not {"hostPID", "hostNetwork", "hostIPC"} & pod.keys()
     assert {"name": "objects", "persistentVolumeClaim": {"claimName": "checkpoints"}} in pod["volumes"]
     assert container["envFrom"] == [{"secretRef": {"name": "bucket"}}]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not container["securityContext"].get("privileged")
+
+
+def test_the_program_knows_the_flags_that_prepare_a_node(otherwise, tmp_path):
+    (tmp_path / "opt").mkdir()
+    for name in ("opt/runsc", "opt/shim", "shoal-runsc"):
+        (tmp_path / name).write_text("")
+    daemon, = of_kind(manifests.rendered("--values", otherwise), "DaemonSet")
+    container, = daemon["spec"]["template"]["spec"]["initContainers"]
+    arguments = [re.sub("=/(host|(?=shoal-runsc))", f"={tmp_path}/", one) for one in container["args"]]
+    ran = subprocess.run([program(), *arguments, "--dry-run"], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0 and "would write  /etc/other.toml\n" in ran.stdout, ran.stdout + ran.stderr
+    assert "--restart=k3s-agent" in arguments
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT"]}
     assert not container["securityContext"].get("privileged")
 
 

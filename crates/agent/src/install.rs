@@ -1,6 +1,8 @@
 //! `shoal prepare-node`: installs the runtime of pods that can be saved, and adds it to containerd's configuration.
 
 mod config;
+mod programs;
+mod restart;
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -11,6 +13,8 @@ use clap::Args;
 use shoal_checkpoint::file_digest;
 
 pub use self::config::ConfigError;
+use self::programs::{find, wrapper};
+pub use self::restart::restart;
 
 /// The directory of runsc and its wrapper, below the root.
 const PROGRAMS: &str = "usr/local/lib/shoal";
@@ -20,16 +24,15 @@ const SHIMS: &str = "usr/local/bin";
 const SETTINGS: &str = "/etc/containerd/shoal.toml";
 
 const RUNSC: &str = "runsc";
-const WRAPPER: &str = "shoal-runsc";
 const SHIM: &str = "containerd-shim-runsc-v1";
 
 /// The flags.
 #[derive(Clone, Debug, Args)]
 pub struct InstallArgs {
-    /// gVisor's runtime [default: `runsc` in PATH].
+    /// gVisor's runtime [default: `runsc` in PATH, or in the root's usual directories].
     #[arg(long, value_name = "FILE")]
     pub runsc: Option<PathBuf>,
-    /// gVisor's shim [default: `containerd-shim-runsc-v1` in PATH].
+    /// gVisor's shim [default: `containerd-shim-runsc-v1` there].
     #[arg(long, value_name = "FILE")]
     pub shim: Option<PathBuf>,
     /// The wrapper around runsc [default: `shoal-runsc` beside this program].
@@ -45,6 +48,9 @@ pub struct InstallArgs {
         default_value = "/etc/containerd/config.toml"
     )]
     pub config: PathBuf,
+    /// Restart this unit of the node's systemd when containerd must restart: the one that runs containerd.
+    #[arg(long, value_name = "UNIT")]
+    pub restart: Option<String>,
     /// Print what would change, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -72,6 +78,25 @@ pub enum InstallError {
         path: PathBuf,
         /// Why.
         error: ConfigError,
+    },
+    /// A configuration is a link to a path that the root has not.
+    #[error(
+        "{} is a link to {}, which is not there: pass the file's own path with --config",
+        path.display(), target.display()
+    )]
+    Link {
+        /// The link.
+        path: PathBuf,
+        /// Its target.
+        target: PathBuf,
+    },
+    /// The files are installed, but containerd has not restarted.
+    #[error("{unit} did not restart: {message}")]
+    Restart {
+        /// The unit of systemd.
+        unit: String,
+        /// Why, and what to do.
+        message: String,
     },
     /// The file system failed.
     #[error("{}: {error}", path.display())]
@@ -110,9 +135,12 @@ pub struct Report {
 /// cannot be written.
 pub fn install(args: &InstallArgs) -> Result<Report, InstallError> {
     let programs = [
-        (find(RUNSC, "runsc", args.runsc.as_deref())?, PROGRAMS),
+        (
+            find(RUNSC, "runsc", args.runsc.as_deref(), &args.root)?,
+            PROGRAMS,
+        ),
         (wrapper(args.wrapper.as_deref())?, PROGRAMS),
-        (find(SHIM, "shim", args.shim.as_deref())?, SHIMS),
+        (find(SHIM, "shim", args.shim.as_deref(), &args.root)?, SHIMS),
     ];
     let texts = [
         (
@@ -134,9 +162,14 @@ pub fn install(args: &InstallArgs) -> Result<Report, InstallError> {
         }
         files.push(Installed { path, changed });
     }
-    let mut restart = false;
+    let mut restart = restart::was_due(&args.root);
     for (path, (before, after)) in texts {
         let changed = before.as_deref() != Some(after.as_str());
+        // The shim reads its own file for each pod.
+        let restarts = changed && path == args.config;
+        if restarts && args.restart.is_some() && !args.dry_run {
+            restart::is_due(&args.root)?;
+        }
         if changed && !args.dry_run {
             let place = below(&args.root, path);
             // It may contain registry passwords, so its mode stays.
@@ -144,8 +177,7 @@ pub fn install(args: &InstallArgs) -> Result<Report, InstallError> {
                 fs::metadata(&place).map_or(0o644, |there| there.permissions().mode() & 0o777);
             write(&place, mode, |into| into.write_all(after.as_bytes()))?;
         }
-        // The shim reads its own file for each pod.
-        restart |= changed && path == args.config;
+        restart |= restarts;
         files.push(Installed {
             path: path.to_owned(),
             changed,
@@ -159,61 +191,23 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// A program: at the path of its flag, or in `PATH`.
-fn find(
-    name: &'static str,
-    flag: &'static str,
-    named: Option<&Path>,
-) -> Result<(PathBuf, &'static str), InstallError> {
-    let found = match named {
-        Some(path) => Some(path.to_owned()).filter(|path| path.is_file()),
-        None => {
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&path)
-                .map(|directory| directory.join(name))
-                .find(|file| file.is_file())
-        }
-    };
-    let missing = || InstallError::Missing {
-        name,
-        place: if named.is_some() {
-            "at the given path"
-        } else {
-            "in PATH"
-        },
-        flag,
-        hint: ". gVisor's releases have it: https://gvisor.dev/docs/user_guide/install",
-    };
-    found.map(|path| (path, name)).ok_or_else(missing)
-}
-
-/// The wrapper: at the path of its flag, or beside this program.
-fn wrapper(named: Option<&Path>) -> Result<(PathBuf, &'static str), InstallError> {
-    let beside = || Some(std::env::current_exe().ok()?.with_file_name(WRAPPER));
-    let found = named.map(Path::to_owned).or_else(beside);
-    let missing = || InstallError::Missing {
-        name: WRAPPER,
-        place: if named.is_some() {
-            "at the given path"
-        } else {
-            "beside this program"
-        },
-        flag: "wrapper",
-        hint: "",
-    };
-    let found = found.filter(|path| path.is_file());
-    found.map(|path| (path, WRAPPER)).ok_or_else(missing)
-}
-
 /// The contents of a configuration, before and after.
 fn edited(
     args: &InstallArgs,
     path: &Path,
     edit: fn(&str) -> Result<String, ConfigError>,
 ) -> Result<(Option<String>, String), InstallError> {
-    let before = match fs::read_to_string(below(&args.root, path)) {
+    let place = below(&args.root, path);
+    let before = match fs::read_to_string(&place) {
         Ok(text) => Some(text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // An absolute link leads out of a root that is not this process's. What it leads to must not be replaced.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(&place) {
+            Ok(target) => {
+                let path = path.to_owned();
+                return Err(InstallError::Link { path, target });
+            }
+            Err(_) => None,
+        },
         Err(error) => return Err(failed(path)(error)),
     };
     let after = edit(before.as_deref().unwrap_or_default());
@@ -285,6 +279,7 @@ mod tests {
             wrapper: Some(source.join("wrapper")),
             root: root.to_owned(),
             config: "/etc/containerd/config.toml".into(),
+            restart: None,
             dry_run: false,
         }
     }
@@ -322,6 +317,34 @@ mod tests {
         assert_eq!(changed[0].path, Path::new("/usr/local/lib/shoal/runsc"));
         assert!(!updated.restart, "the shim starts the new one");
         assert_eq!(fs::read_to_string(&installed).unwrap(), "newer");
+    }
+
+    #[test]
+    fn an_interrupted_installation_is_completed_by_the_next() {
+        let [root, source] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for name in ["runsc", "shim", "wrapper"] {
+            fs::write(source.path().join(name), name).unwrap();
+        }
+        let mut args = args(root.path(), source.path());
+        args.restart = Some("containerd".to_owned());
+        assert!(install(&args).unwrap().restart);
+        let again = install(&args).unwrap();
+        assert!(again.restart, "nobody has restarted it");
+        assert!(again.files.iter().all(|file| !file.changed));
+    }
+
+    #[test]
+    fn the_target_of_a_link_is_not_replaced() {
+        let [root, source] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for name in ["runsc", "shim", "wrapper"] {
+            fs::write(source.path().join(name), name).unwrap();
+        }
+        let config = root.path().join("etc/containerd/config.toml");
+        fs::create_dir_all(config.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/nowhere/config.toml", &config).unwrap();
+        let told = install(&args(root.path(), source.path())).unwrap_err();
+        assert!(matches!(told, InstallError::Link { .. }), "{told}");
+        assert!(config.is_symlink() && !root.path().join("usr").exists());
     }
 
     #[test]

@@ -21,5 +21,7 @@ mod start;
 mod transfers;
 
 pub use self::args::NodeArgs;
-pub use self::install::{ConfigError, InstallArgs, InstallError, Installed, Report, install};
+pub use self::install::{
+    ConfigError, InstallArgs, InstallError, Installed, Report, install, restart,
+};
 pub use self::start::{NodeError, run};

@@ -1,21 +1,36 @@
 //! `shoal prepare-node`: prints what was installed.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use shoal_agent::{InstallArgs, Report};
 
 /// Installs the runtime of pods that can be saved.
 pub(crate) fn run(args: &InstallArgs) -> ExitCode {
-    match shoal_agent::install(args) {
-        Ok(report) => {
-            print!("{}", told(&report, args.dry_run));
-            ExitCode::SUCCESS
-        }
+    let report = match shoal_agent::install(args) {
+        Ok(report) => report,
         Err(error) => {
             eprintln!("shoal: the node was not prepared: {error}");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
+        }
+    };
+    print!("{}", told(&report, args.dry_run));
+    match args.restart.as_deref() {
+        Some(unit) if report.restart && !args.dry_run => restart(&args.root, unit),
+        _ => {
+            print!("{}", left_to_do(&report));
+            ExitCode::SUCCESS
         }
     }
+}
+
+fn restart(root: &Path, unit: &str) -> ExitCode {
+    if let Err(error) = shoal_agent::restart(root, unit) {
+        eprintln!("shoal: the node has the runtime, but containerd does not know it: {error}");
+        return ExitCode::FAILURE;
+    }
+    println!("{:<12} {unit}", "restarted");
+    ExitCode::SUCCESS
 }
 
 fn told(report: &Report, dry_run: bool) -> String {
@@ -24,13 +39,15 @@ fn told(report: &Report, dry_run: bool) -> String {
         let did = if file.changed { word } else { "unchanged" };
         format!("{did:<12} {}\n", file.path.display())
     });
-    let mut text: String = lines.collect();
+    lines.collect()
+}
+
+fn left_to_do(report: &Report) -> &'static str {
     if report.restart {
-        text.push_str(
-            "Then restart containerd, which adds the handler: systemctl restart containerd\n",
-        );
+        "Then restart containerd, which adds the handler: systemctl restart containerd\n"
+    } else {
+        ""
     }
-    text
 }
 
 #[cfg(test)]
@@ -49,11 +66,10 @@ mod tests {
             files: vec![file("/a", true), file("/b", false)],
             restart: true,
         };
-        assert_eq!(
-            told(&report, false),
-            "written      /a\nunchanged    /b\nThen restart containerd, which adds the handler: systemctl restart containerd\n"
-        );
+        assert_eq!(told(&report, false), "written      /a\nunchanged    /b\n");
+        assert!(left_to_do(&report).contains("restart containerd"));
         report.restart = false;
         assert_eq!(told(&report, true), "would write  /a\nunchanged    /b\n");
+        assert_eq!(left_to_do(&report), "");
     }
 }
