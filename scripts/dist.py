@@ -148,6 +148,8 @@ def tarball(directory: Path, version: str, out: Path) -> Path:
 def newest_libc(program: bytes) -> str:
     """The oldest C library that has all symbols which the program asks for."""
     asked = {(int(major), int(minor)) for major, minor in re.findall(rb"GLIBC_(\d+)\.(\d+)", program)}
+    if b"GLIBC_ABI_DT_RELR" in program:
+        asked.add((2, 36))
     return "{}.{}".format(*max(asked, default=(2, 31)))
 
 
