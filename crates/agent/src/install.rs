@@ -79,9 +79,9 @@ pub enum InstallError {
         /// Why.
         error: ConfigError,
     },
-    /// A configuration is a link to a path that the root has not.
+    /// A configuration is a link whose target does not exist below the root.
     #[error(
-        "{} is a link to {}, which is not there: pass the file's own path with --config",
+        "{} is a link to {}, which does not exist below the root: pass the path of the file itself with --config",
         path.display(), target.display()
     )]
     Link {
@@ -90,7 +90,7 @@ pub enum InstallError {
         /// Its target.
         target: PathBuf,
     },
-    /// The files are installed, but containerd has not restarted.
+    /// The files are installed, but containerd was not restarted.
     #[error("{unit} did not restart: {message}")]
     Restart {
         /// The unit of systemd.
@@ -200,7 +200,7 @@ fn edited(
     let place = below(&args.root, path);
     let before = match fs::read_to_string(&place) {
         Ok(text) => Some(text),
-        // An absolute link leads out of a root that is not this process's. What it leads to must not be replaced.
+        // An absolute link points outside of a root that is not this process's. Writing would replace the link.
         Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(&place) {
             Ok(target) => {
                 let path = path.to_owned();

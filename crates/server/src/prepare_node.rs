@@ -26,7 +26,9 @@ pub(crate) fn run(args: &InstallArgs) -> ExitCode {
 
 fn restart(root: &Path, unit: &str) -> ExitCode {
     if let Err(error) = shoal_agent::restart(root, unit) {
-        eprintln!("shoal: the node has the runtime, but containerd does not know it: {error}");
+        eprintln!(
+            "shoal: the runtime is installed, but containerd has not loaded its configuration: {error}"
+        );
         return ExitCode::FAILURE;
     }
     println!("{:<12} {unit}", "restarted");

@@ -1,4 +1,4 @@
-//! The programs that are installed, where they are before that.
+//! Finds the programs that are installed.
 
 use std::path::{Path, PathBuf};
 

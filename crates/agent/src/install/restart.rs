@@ -9,15 +9,15 @@ use nix::unistd::{chdir, chroot};
 
 use super::{InstallError, below, failed};
 
-/// Exists from before containerd's configuration changes until containerd has restarted, so that a repeated
-/// installation finds what an interrupted one has left to do. A reboot restarts containerd, and empties `/run`.
+/// Written before containerd's configuration changes, and removed once containerd has restarted: the run after an
+/// interrupted one still restarts it. A reboot restarts containerd and empties `/run`.
 const DUE: &str = "/run/containerd/shoal-restart-due";
 
-/// The directories of systemctl. The container of an installer may have no `PATH`, or one of its own.
+/// Where systemctl is. In a container, `PATH` is the one of its image.
 const PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/current-system/sw/bin";
 
-/// Notes that containerd must restart.
+/// Records that containerd must restart.
 pub(super) fn is_due(root: &Path) -> Result<(), InstallError> {
     let mark = below(root, Path::new(DUE));
     let directory = mark.parent().unwrap_or(root);
@@ -25,18 +25,17 @@ pub(super) fn is_due(root: &Path) -> Result<(), InstallError> {
     fs::write(&mark, "").map_err(failed(&mark))
 }
 
-/// Whether an earlier installation did not come to its restart.
+/// Whether an earlier run ended before its restart.
 pub(super) fn was_due(root: &Path) -> bool {
     below(root, Path::new(DUE)).exists()
 }
 
-/// Restarts a unit of the systemd that runs on the node whose file system is `root`. Running pods go on.
+/// Restarts a systemd unit of the node whose file system is `root`. Restarting containerd does not interrupt pods.
 ///
-/// This process is in `root` after it.
+/// It changes the root directory of this process to `root`.
 ///
 /// # Errors
-/// If the process may not change its root, or if systemctl fails; its message is part of the error. A repeated
-/// installation tries again.
+/// If the process cannot change its root directory, or if systemctl fails. The next run tries again.
 pub fn restart(root: &Path, unit: &str) -> Result<(), InstallError> {
     let error = |message: String| InstallError::Restart {
         unit: unit.to_owned(),
@@ -46,14 +45,14 @@ pub fn restart(root: &Path, unit: &str) -> Result<(), InstallError> {
         let entered = chroot(root).and_then(|()| chdir("/"));
         entered.map_err(|reason| {
             error(format!(
-                "cannot enter {}: {reason}. It takes root and the capability SYS_CHROOT",
+                "cannot change the root directory to {}: {reason}. This needs root and CAP_SYS_CHROOT",
                 root.display()
             ))
         })?;
     }
     let mut command = Command::new("systemctl");
     command.args(["restart", "--", unit]).env("PATH", PATH);
-    // Else it does nothing in a root that is not the first process's.
+    // Without this, systemctl ignores commands in a chroot.
     command.env("SYSTEMD_IGNORE_CHROOT", "1");
     let done = command.output().map_err(|reason| match reason.kind() {
         io::ErrorKind::NotFound => error("the node has no systemctl".to_owned()),
