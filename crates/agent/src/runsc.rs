@@ -66,7 +66,7 @@ impl Runsc {
         self.call("checkpoint", words, SAVE).await.map(drop)
     }
 
-    /// Saves what the containers of a sandbox have written to their roots and volumes.
+    /// Saves the files that the containers of a sandbox have written to their roots and volumes.
     pub(crate) async fn save_files(&self, sandbox: &str, into: &Path) -> Result<(), Unsaved> {
         let image = option("--image-path=", into);
         let flags = ["--leave-running", "--path=/", "--path=all-tmpfs"].map(OsStr::new);

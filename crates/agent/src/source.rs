@@ -66,7 +66,7 @@ impl Source {
         }
     }
 
-    /// Looks at a pod, and at what the runtime wrote down when it started it.
+    /// Reads a pod, and the records that the runtime wrote when it started the pod.
     pub(crate) fn of(
         pod: &Pod,
         node: &str,

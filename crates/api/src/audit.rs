@@ -106,7 +106,7 @@ pub(crate) async fn record(State(audit): State<Audit>, request: Request, next: N
 /// Whether a call is recorded: it may have changed something, opened access, or was denied.
 fn counts(method: &Method, route: &str, status: StatusCode) -> bool {
     let is_denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-    // Tools record themselves what they do.
+    // Tools record their own actions.
     let only_carries = *method == Method::POST && route == mcp::PATH;
     let only_reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     is_denied || !(only_reads || only_carries) || OPENS.iter().any(|opens| route.ends_with(opens))

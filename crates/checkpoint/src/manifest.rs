@@ -13,7 +13,7 @@ const VERSION: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contents {
-    /// The processes of all containers, and what they have written.
+    /// The processes of all containers, and the files that they have written.
     Memory,
     /// The files that they have written, alone.
     Files,

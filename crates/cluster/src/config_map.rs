@@ -113,7 +113,7 @@ impl SharedConfigMap {
         }
     }
 
-    /// Removes keys, whatever else has changed.
+    /// Removes keys. Other changes of the map do not prevent it.
     ///
     /// # Errors
     /// When the API server refuses, or does not answer.

@@ -131,7 +131,7 @@ impl Sandboxes {
         match finished {
             Ok(record) => Ok(Created { record }),
             Err(error) => {
-                // Another attempt follows: this one is not what the request keeps.
+                // Another attempt follows, so the request's record does not keep this one.
                 if pool == Pool::Used && plan.is_retried_after(&error) {
                     plan.options.keep_failed = None;
                 }

@@ -147,7 +147,7 @@ impl EntryPools {
     }
 }
 
-/// Another replica may have been faster: the watch shows what it has written.
+/// Another replica may have been faster: the watch shows its write.
 fn tell(key: &Key, written: kube::Result<()>) {
     if let Err(error) = written
         && !failure::is_conflict(&error)

@@ -51,7 +51,7 @@ impl Sandboxes {
         Ok(Arc::new(record::of(&*written?, Time::now())))
     }
 
-    /// Reserves what a sandbox will use, if it counts against a quota.
+    /// Reserves the future use of a sandbox, if it counts against a quota.
     async fn reserve_resize(
         &self,
         key: &Key,

@@ -215,7 +215,7 @@ impl TelemetryPort for Telemetry {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// A replica sees a part of what a team does, which would mislead.
+    /// A replica sees only some of a team's requests, so its numbers would mislead.
     fn team_metrics<'a>(
         &'a self,
         _: &'a Principal,

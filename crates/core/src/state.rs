@@ -198,7 +198,7 @@ pub const TRANSITIONS: &[(StateKind, InputKind, StateKind)] = &[
     (S::Parking, I::Failed, S::Failed),
     (S::Parking, I::Kill, S::Terminating),
     (S::Parked, I::Wake, S::Waking),
-    // Its checkpoint is what a pause would make.
+    // It has the same checkpoint that a pause would make.
     (S::Parked, I::Pause, S::Paused),
     (S::Parked, I::Failed, S::Failed),
     (S::Parked, I::Kill, S::Terminating),

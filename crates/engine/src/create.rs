@@ -147,7 +147,7 @@ impl Creator {
         self.commit(principal, created, resize).await
     }
 
-    /// Refuses what the caller may not ask for, whatever its template says.
+    /// Refuses values that the caller is not allowed to set, regardless of the template.
     fn authorize(&self, principal: &Principal, new: &SandboxRequest) -> Result<(), CreateError> {
         if new.endless && self.endless == Endless::Admins && !principal.admin {
             return Err(CreateError::EndlessForbidden);

@@ -90,7 +90,7 @@ impl SqliteStore {
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             let job: Job = Box::new(move |connection| {
-                // The caller may have stopped waiting; what it asked for is done all the same.
+                // The caller may have stopped waiting; its request is carried out all the same.
                 let _ = answer.send(work(connection));
             });
             let gone = || StoreError::failed("the store has ended".to_owned());

@@ -153,7 +153,7 @@ impl Work {
         let _pin = self.inventory.pin(vec![id]);
         self.inventory.add_layer(stage, layer)?;
         let settings = self.settings();
-        // The recipe contains what a registry's image has in its configuration.
+        // The recipe contains the settings that an image from a registry has in its configuration.
         let configuration = format!("{id}\n{settings:?}");
         let digest = Digest::of(configuration.as_bytes());
         let image = record(&self.name, digest, &[id], size, &settings);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Keeps the beginning and the end of an output, and counts what is between.
+/// Keeps the beginning and the end of an output, and counts the bytes between them.
 #[derive(Debug, Default)]
 pub(crate) struct Bounded {
     head: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The file with a sandbox's resources, from which a new server learns what the last one created.
+//! The file that lists a sandbox's resources. A new server reads it after a crash.
 
 use std::fs::{self, File};
 use std::io;

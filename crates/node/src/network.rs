@@ -200,7 +200,7 @@ impl Network {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
             Err(error) => Err(error),
         };
-        // The host's end of the cable sends what the sandbox receives.
+        // The host's end of the cable sends the packets that the sandbox receives.
         Ok((counter("tx_bytes")?, counter("rx_bytes")?))
     }
 

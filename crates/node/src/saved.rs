@@ -202,7 +202,7 @@ fn empty(directory: &Path, disk: &Disk) -> io::Result<()> {
     disk.remove_at(directory)
 }
 
-/// Deletes from the directory `all` what was in transit when a server was killed.
+/// Deletes the unfinished saves of a killed server from the directory `all`.
 ///
 /// # Errors
 /// When a file remains.

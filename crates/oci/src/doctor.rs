@@ -1,4 +1,4 @@
-//! Finds what the machine lacks, and leftovers of crashes.
+//! Finds missing requirements of the machine, and leftovers of crashes.
 
 use std::fs;
 use std::io;

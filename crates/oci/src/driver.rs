@@ -106,7 +106,7 @@ struct Shared {
 }
 
 impl OciDriver {
-    /// Checks that this machine has what the driver needs, without making anything.
+    /// Checks that this machine meets the driver's requirements. It creates nothing.
     ///
     /// # Errors
     /// See [`OpenDriverError`].

@@ -73,7 +73,7 @@ pub(crate) struct Cache<K: Kind> {
 struct State<K> {
     /// Objects that a write returned and the watch has not shown yet, and when.
     written: HashMap<Key, (Arc<K>, Instant)>,
-    /// When the current list began. It contains what was written before.
+    /// When the current list began. It contains everything that was written before.
     listing: Instant,
     /// Versions at which objects were deleted: an answer that arrives after the deletion is outdated.
     deleted: HashMap<Key, (u64, Instant)>,
@@ -206,7 +206,7 @@ impl<K: Kind> Cache<K> {
                     .written
                     .get(&key)
                     .map(|(written, _)| version(&**written) > version(object));
-                // An event from before our own write must not undo what it changed.
+                // An event from before our own write must not undo that write.
                 if newer == Some(true) {
                     return;
                 }

@@ -56,7 +56,7 @@ pub(crate) struct ClaimController {
     pub(crate) events: bool,
 }
 
-/// A claim with what is derived from it.
+/// A claim and the values derived from it.
 struct Wanted<'a> {
     claim: &'a SandboxClaim,
     namespace: &'a str,

@@ -55,7 +55,7 @@ impl Cluster {
         }
     }
 
-    /// Creates an object from JSON and returns what the API server made of it.
+    /// Creates an object from JSON and returns the API server's version of it.
     pub(crate) async fn create<K: Kind>(
         &self,
         namespace: &str,

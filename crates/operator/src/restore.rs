@@ -206,7 +206,7 @@ fn is_node(node: &str) -> Value {
     json!({"key": "metadata.name", "operator": "In", "values": [node]})
 }
 
-/// Requires a node, beside what the pod requires already.
+/// Requires a node, in addition to the pod's own requirements.
 fn stay_on(spec: &mut Value, node: &str) {
     let field = is_node(node);
     let required =

@@ -73,7 +73,7 @@ pub async fn run(args: OperatorArgs) -> Result<(), OperatorError> {
     }
 }
 
-/// Merges what the histograms collected. Without it they grow until a scrape.
+/// Merges the samples of the histograms. Otherwise they grow until a scrape.
 async fn keep_up(metrics: PrometheusHandle) {
     loop {
         tokio::time::sleep(UPKEEP).await;

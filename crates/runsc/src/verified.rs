@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use shoal_checkpoint::{CheckpointId, Digested, Manifest, Store, StoreError};
 
-/// Verifies the files of a checkpoint. One process at a time reads them; the others wait for what it learns.
+/// Verifies the files of a checkpoint. One process at a time reads them; the others wait for its result.
 pub(crate) fn verify(
     state: &Path,
     store: &Store,

@@ -1,4 +1,4 @@
-//! `shoal prepare-node`: prints what was installed.
+//! `shoal prepare-node`: installs the runtime of pods that can be saved, and prints a report.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -108,7 +108,7 @@ fn check_empty(directory: &Path, bucket: &Bucket) -> anyhow::Result<()> {
         entries => entries.with_context(|| format!("cannot read {}", directory.display()))?,
     };
     for entry in entries {
-        // Directories stay when what was in them is deleted.
+        // Deleting a file keeps its directory.
         let path = entry?.path();
         anyhow::ensure!(
             path.is_dir() && fs::read_dir(&path)?.next().is_none(),

@@ -168,7 +168,7 @@ mod tests {
             |name: &str| format!(r#"[{{"name": "{name}", "image": "i:1", "description": "d"}}]"#);
         std::fs::write(&path, entry("of-the-file")).unwrap();
         let clock = ManualClock::new();
-        // The file is older than whatever is put in force from now on.
+        // Every later catalogue is newer than the file.
         clock.advance_to(Timestamp::from_unix_seconds(1 << 40));
         let start = async || {
             let engine = test_util::open(EngineParts {

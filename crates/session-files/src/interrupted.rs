@@ -4,7 +4,7 @@
 //! length of the old ones, then the rest from the beginning, and at last the file is cut to its new length. A mixture that a
 //! crash leaves therefore differs from a user's work.
 
-/// Whether `found` can be what is left of writing `new` over `old`; `None` for a file that was made.
+/// Whether `found` can be the result of an interrupted write of `new` over `old`; `None` for a file that was created.
 ///
 /// It is also true of both contents themselves.
 #[must_use]

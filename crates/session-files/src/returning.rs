@@ -62,7 +62,7 @@ pub fn enters(directory: &str) -> bool {
     !DIRECTORIES.contains(&directory)
 }
 
-/// Whether a file at this path may return, whatever it contains.
+/// Whether a file at this path may return, regardless of its contents.
 #[must_use]
 pub fn may_return(path: &SessionPath, size: u64, most: u64) -> bool {
     let mut directories = path.names().rev().skip(1);

@@ -248,7 +248,7 @@ struct Follow {
 }
 
 impl Follow {
-    /// The next output; none when the window has closed. A slow reader misses what is not kept any more.
+    /// The next output; `None` once the window has closed. A slow reader misses output that was dropped.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let (start, bytes) = self.scrollback.since(self.at);

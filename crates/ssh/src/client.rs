@@ -63,7 +63,7 @@ impl SshClient {
     async fn remove_all(&self, path: String) -> Result<(), InsideError> {
         let main = self.link.main().await?;
         let failed = |error: SftpError| self.failed(&path, &error);
-        // Directories after what is in them.
+        // Directories after their contents.
         let mut left = VecDeque::from([(path.clone(), false)]);
         while let Some((at, is_empty)) = left.pop_back() {
             let gone = match main.sftp.look(&at).await {

@@ -27,7 +27,7 @@ pub(crate) fn read(text: &SecretValue) -> Result<PrivateKey, ExternalError> {
         Err(russh::keys::Error::UnsupportedKeyType {
             key_type_string, ..
         }) => return Err(ExternalError::UnsupportedKey(key_type_string)),
-        // The error of a library might say what it has read.
+        // The library's error might quote the key.
         Err(_) => return Err(ExternalError::UnreadableKey),
     };
     match key.algorithm() {

@@ -28,7 +28,7 @@ const REFUSED: Duration = Duration::from_secs(60);
 /// A command that shows whether the account runs bash, and the machine's time.
 const PROBE: &str = "exec /bin/bash -c 'echo \"shoal $(date +%s)\"'";
 
-/// The most bytes of the answer, with what the settings of a shell print.
+/// The most bytes of the answer, including the output of the shell's start files.
 const PROBE_MAX: usize = 64 << 10;
 
 /// A connection for commands and files.

@@ -67,7 +67,7 @@ pub(super) async fn release(reserved: Reserved<'_>, error: Option<&CreateError>)
     }
 }
 
-/// Refuses a sandbox that would use an unknown amount of what the quota limits.
+/// Refuses a sandbox whose use of a limited resource is unknown.
 fn check_known(quota: &Quota, amount: Amount, set: &str) -> Result<(), CreateError> {
     let limited = [
         (Dimension::Cpu, "limits.cpu"),

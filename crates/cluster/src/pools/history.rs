@@ -43,7 +43,7 @@ impl PoolHistory {
         }
     }
 
-    /// Forgets what was counted for pools that are gone.
+    /// Forgets the counts of pools that are gone.
     pub(super) fn keep(&self, is_known: impl Fn(&Key) -> bool) {
         self.counts.lock().retain(|pool, _| is_known(pool));
     }

@@ -17,7 +17,7 @@ use crate::BoxFuture;
 use crate::id::{ExecutionId, SandboxId};
 use crate::state::FailReason;
 
-/// A driver, and what the suite needs to know about it.
+/// A driver, and the facts about it that the suite needs.
 pub trait Subject: Send + Sync {
     /// The driver. Always the same one.
     fn driver(&self) -> &dyn Driver;

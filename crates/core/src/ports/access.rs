@@ -1,4 +1,4 @@
-//! API keys, the teams they belong to, and what a team may have.
+//! API keys, the teams they belong to, and the limits of a team.
 
 use crate::BoxFuture;
 use crate::auth::{ApiKey, KeyRecord, Principal, TeamSlug};
@@ -75,7 +75,7 @@ pub enum TeamError {
     NotServed(#[from] NotServed),
 }
 
-/// A team, with its limits and what it uses of them.
+/// A team, with its limits and its present use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TeamView {
     /// Its short name.

@@ -75,7 +75,7 @@ impl From<PreviewHash> for String {
 pub enum PreviewName {
     /// This preview, if there is one.
     Hash(PreviewHash),
-    /// No preview, whatever sessions there are.
+    /// No preview, although there may be sessions.
     Nothing,
 }
 

@@ -1,6 +1,6 @@
 //! The system of a session's machine, for people.
 
-/// The file in which a system says what it is.
+/// The file in which a system names itself.
 pub const OS_RELEASE: &str = "/etc/os-release";
 
 /// How many bytes of that file are read.

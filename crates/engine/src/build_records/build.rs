@@ -56,7 +56,7 @@ impl Build {
         self.log.lock().lines.clone()
     }
 
-    /// Forgets what it has said.
+    /// Forgets its output.
     pub(super) fn forget_said(&self) {
         *self.log.lock() = Log::default();
     }
@@ -92,7 +92,7 @@ impl Build {
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
-    /// Notes a line; what is too long is cut, and what is too much is said once.
+    /// Records a line. A long line is cut; after too many lines, one note says so.
     pub(crate) fn say(&self, at: Timestamp, level: LogLevel, part: Option<Part>, message: &str) {
         self.log.lock().take(BuildLogEntry {
             at,

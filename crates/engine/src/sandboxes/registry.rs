@@ -155,7 +155,7 @@ impl SandboxRegistry {
         routes.collect()
     }
 
-    /// Reads what a sandbox's task has published last.
+    /// Reads the state that a sandbox's task published last.
     pub(super) fn read<T>(&self, id: &SandboxId, read: impl FnOnce(&Published) -> T) -> Option<T> {
         let entries = self.by_id.read();
         let entry = entries.get(id)?;

@@ -75,7 +75,7 @@ impl Sandboxes {
 }
 
 impl Sandboxes {
-    /// Ends a sandbox that was just made and is not what was asked for.
+    /// Ends a new sandbox that does not have the requested resources.
     async fn end_unresized(&self, id: &SandboxId, error: &SandboxError) {
         tracing::warn!(sandbox.id = %id, error = %Chain(&error), "a new sandbox cannot be resized");
         let end = |reply| Command::Kill(KillReason::Failed, reply);

@@ -1,4 +1,4 @@
-//! Change what a sandbox may reach, while it runs.
+//! Changes the network rules of a running sandbox.
 
 use shoal_core::auth::SandboxPermit;
 use shoal_core::network::{Egress, InvalidRule};

@@ -1,4 +1,4 @@
-//! Teams, with what they may have and what they use.
+//! Teams, with their limits and their use.
 
 use shoal_core::auth::Principal;
 

@@ -214,7 +214,7 @@ impl LogStore {
         removed.await.map_err(io::Error::other)?
     }
 
-    /// Keeps what a daemon wrote, lines in the order in which they came.
+    /// Stores the output of a daemon, lines in the order in which they came.
     pub(crate) async fn append(
         &self,
         team: TeamId,

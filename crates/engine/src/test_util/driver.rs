@@ -196,7 +196,7 @@ impl FakeDriver {
         *self.state.refuses.lock() = refuses;
     }
 
-    /// Sets what a running sandbox uses.
+    /// Sets the use of a running sandbox.
     pub fn set_usage(&self, id: &SandboxId, usage: Usage) {
         if let Some(sandbox) = self.state.sandboxes.lock().get_mut(id) {
             sandbox.usage = usage;

@@ -121,7 +121,7 @@ impl Files {
         let located = tokio::task::spawn_blocking(move || locate(&base, &asked)).await;
         let path = located.map_err(|_| RequestError::shutting_down())??;
         let mut answer = self.send(path, headers).await?;
-        // Browsers must not show what a sandbox made.
+        // Browsers must not render files that a sandbox made.
         let kind = HeaderValue::from_static("application/octet-stream");
         answer.headers_mut().insert(CONTENT_TYPE, kind);
         Ok(answer)

@@ -17,7 +17,7 @@ const REQUEST_EVERY: Duration = Duration::from_millis(100);
 /// The notification of a program whose tools have changed.
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 
-/// The parts of a message that say what it is.
+/// The parts of a message that identify it.
 #[derive(Deserialize)]
 struct Head {
     id: Option<Value>,

@@ -144,7 +144,7 @@ async fn hear(call: &Call, mut process: RunningCommand, limit: usize) -> Result<
             }
             Some(Ok(CommandOutput::Stderr(bytes))) => errors.push(&bytes),
             Some(Ok(CommandOutput::Exit(exit))) => {
-                // Files that cannot be read are errors too, beside what was found.
+                // Files that cannot be read are errors too, beside the matches.
                 let broken = exit.code > NONE || exit.code < 0;
                 if broken && found.matches.is_empty() {
                     return Err(ToolError::refused("refused", errors.text().trim()));

@@ -103,7 +103,7 @@ pub(super) async fn create(
     }
 }
 
-/// Refuses to give what a privileged sandbox has to a runtime that would give it the machine's.
+/// Refuses a privileged sandbox on a runtime that would give it the rights of the machine.
 fn check_privileged(order: &StartSpec, runtime: &Runtime) -> Result<(), DriverError> {
     if !order.privileged || runtime.info.nested_containers {
         return Ok(());
@@ -191,7 +191,7 @@ fn seal(directory: &Path, user: u32) -> io::Result<()> {
     std::os::unix::fs::chown(directory, Some(user), None)
 }
 
-/// A sandbox being made. After a failure [`destroy::destroy`] removes what it left.
+/// A sandbox being created. After a failure [`destroy::destroy`] removes its remains.
 struct Attempt {
     shared: Arc<Shared>,
     order: StartSpec,
@@ -247,7 +247,7 @@ impl Attempt {
         })
     }
 
-    /// First of all, so that whatever comes after is known to be this sandbox's.
+    /// Before everything else, so that all later resources are known to belong to this sandbox.
     fn write_manifest(&self, directory: &Path) -> io::Result<Manifest> {
         match fs::create_dir(directory) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -50,7 +50,7 @@ pub(super) fn guard(disk: &Disk, place: &SavedDirectory, id: &str) -> io::Result
     disk.past_quota(place.directory(), || disk.keep(id, &kept))
 }
 
-/// Removes what the last run of a paused sandbox left, and prepares the next one.
+/// Removes the remains of the last run of a paused sandbox, and prepares the next one.
 pub(super) async fn prepare_resume(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
     let place = SavedDirectory::of_paused(&shared.disk, &id);
     find(&place, &id).await?;

@@ -202,7 +202,7 @@ impl ClaimController {
         let key = (wanted.namespace.to_owned(), name.to_owned());
         let sandbox = match self.sandboxes.get(&key) {
             Some(sandbox) => Some(sandbox),
-            // A new leader's cache may lag behind what the leader before it wrote.
+            // A new leader's cache may lack the last writes of the previous leader.
             None => self
                 .cluster
                 .get(&key.0, &key.1)

@@ -47,7 +47,7 @@ fn trace_context(claim: &SandboxClaim) -> Option<&str> {
 /// A new sandbox with the claim's name.
 ///
 /// # Errors
-/// When the template does not allow what the claim adds.
+/// When the template does not allow an addition of the claim.
 pub(super) fn cold(claim: &SandboxClaim, template: &SandboxTemplate) -> Result<Sandbox, Refusal> {
     let v1alpha1 = written_in_v1alpha1(&claim.metadata);
     let mut blueprint = Blueprint::of(template);

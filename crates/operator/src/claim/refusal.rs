@@ -15,7 +15,7 @@ pub(super) struct Refusal {
 /// When a refused claim is tried again.
 #[derive(Debug)]
 pub(super) enum Retry {
-    /// When it, or what it refers to, changes.
+    /// When the claim, or an object that it refers to, changes.
     Never,
     /// After this time, too.
     After(Duration),
@@ -26,7 +26,7 @@ pub(super) enum Retry {
 }
 
 impl Refusal {
-    /// A claim that only a change of it, or of what it refers to, can help.
+    /// A claim that fails until it, or an object that it refers to, is changed.
     pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             reason,

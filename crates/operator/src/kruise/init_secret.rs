@@ -40,7 +40,7 @@ pub(crate) async fn ensure(client: Client, namespace: &str) -> Result<InitSecret
         getrandom::fill(&mut bytes)?;
         match api.create(&PostParams::default(), &write(&bytes)).await {
             Ok(_) => return Ok(InitSecret::new(bytes)),
-            // Another replica was faster: use what it made.
+            // Another replica was faster: use its secret.
             Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(error.into()),
         }

@@ -108,7 +108,7 @@ impl SandboxSetController {
         Ok(wait.map_or_else(Action::await_change, Action::requeue))
     }
 
-    /// Deletes what the plan says. Those that a claim may take are locked first.
+    /// Deletes the sandboxes that the plan lists. Those that a claim may take are locked first.
     async fn delete(&self, set: &SandboxSet, plan: &Plan) -> Vec<Failure> {
         let mut failures = Vec::new();
         for (victims, lock, reason) in [

@@ -39,7 +39,7 @@ fn name_of(policy: &str) -> String {
 }
 
 impl TrafficPolicyController {
-    /// Creates or corrects the network policy, and says what it leaves out.
+    /// Creates or corrects the network policy, and reports the rules that it cannot express.
     pub(crate) async fn reconcile(
         self: Arc<Self>,
         policy: Arc<TrafficPolicy>,
@@ -104,7 +104,7 @@ impl TrafficPolicyController {
         Ok(())
     }
 
-    /// Says in the status what the network policy leaves out.
+    /// Lists in the status the rules that the network policy cannot express.
     async fn tell(&self, policy: &TrafficPolicy, rendered: &Rendered) -> Result<(), Failure> {
         let before = policy.status.as_ref();
         let mut conditions = before

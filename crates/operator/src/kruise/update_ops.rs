@@ -81,7 +81,7 @@ impl UpdateOpsController {
         };
         let changed = self.change(&plan.changes).await;
         self.tell(&ops, &plan).await?;
-        // The next pass sees what was written. The watch reports changes of sandboxes that are being updated.
+        // The next pass sees the changes. The watch reports changes of sandboxes that are being updated.
         Ok(match (changed?, plan.waiting) {
             (true, _) => Action::requeue(Duration::from_millis(1)),
             (false, 0) => Action::await_change(),

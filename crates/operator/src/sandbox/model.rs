@@ -17,7 +17,7 @@ pub(crate) enum WrittenIn {
     V1beta1,
 }
 
-/// A sandbox with what is derived from it.
+/// A sandbox and the values derived from it.
 pub(super) struct Wanted<'a> {
     pub(super) sandbox: &'a Sandbox,
     pub(super) namespace: &'a str,

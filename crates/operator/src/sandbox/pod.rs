@@ -100,7 +100,7 @@ impl Propagated {
     }
 }
 
-/// The labels that the controllers set, whatever the template says.
+/// The labels that the controllers set. They override those of the template.
 fn system_labels(wanted: &Wanted<'_>) -> Pairs {
     let mut labels = Pairs::from([(
         label::SANDBOX_NAME_HASH.to_owned(),

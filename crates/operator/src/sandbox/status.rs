@@ -1,4 +1,4 @@
-//! The status of a sandbox, from what was seen.
+//! Computes the status of a sandbox from the observed objects.
 
 use jiff::Timestamp;
 use shoal_crds::v1beta1::SandboxStatus;

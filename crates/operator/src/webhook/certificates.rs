@@ -151,7 +151,7 @@ impl Certificates {
             };
             match written {
                 Ok(_) => return Ok(bundle),
-                // Another replica was faster: use what it made.
+                // Another replica was faster: use its certificate.
                 Err(error) if is_conflict(&error) => {}
                 Err(error) => return Err(error.into()),
             }

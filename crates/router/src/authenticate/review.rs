@@ -23,7 +23,7 @@ const REFUSED: Duration = Duration::from_secs(5);
 /// How many answers are remembered.
 const MEMORY: usize = 2048;
 
-/// How many questions are asked at once, whatever unknown callers send.
+/// How many reviews run at once. Unknown callers cannot cause more.
 const AT_ONCE: usize = 32;
 
 /// The timeout of a question.

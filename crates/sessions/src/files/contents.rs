@@ -81,7 +81,7 @@ impl Contents {
         }))
     }
 
-    /// Keeps what is written from now on, until a row names it.
+    /// Keeps everything that is written from now on, until a row names it.
     pub(crate) async fn using(&self) -> Using {
         Using {
             contents: self.clone(),

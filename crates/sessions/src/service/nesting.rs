@@ -19,7 +19,7 @@ const ROOT: &str = "root";
 /// How long Docker may take to start, and an image to be there.
 const STARTING: Duration = Duration::from_secs(900);
 
-/// How much of what a script says is kept, in bytes.
+/// How much of a script's output is kept, in bytes.
 const SAID_MAX: usize = 2000;
 
 /// The exit code of the script when the image is the reason.
@@ -136,7 +136,7 @@ fn gone() -> SessionError {
     InsideError::Unreachable("the machine has ended".to_owned()).into()
 }
 
-/// Runs a command to its end: its exit code, and what it said.
+/// Runs a command to its end: its exit code and its output.
 async fn run(
     client: &Arc<dyn SandboxClient>,
     command: SandboxCommand,

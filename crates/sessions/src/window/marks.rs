@@ -12,7 +12,7 @@ const LENGTH_MAX: usize = 64;
 /// A piece of output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// Output of programs, and what was typed.
+    /// Output of programs, and the echo of typed text.
     Bytes(Vec<u8>),
     /// A mark, with its id and number.
     Mark(Mark, String, i64),

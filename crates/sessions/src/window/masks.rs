@@ -201,7 +201,7 @@ impl Masks {
         };
         let mut shown = own.feed(text.as_bytes());
         shown.extend(own.finish());
-        // Values are text, so what is between them is text.
+        // Values are text, so the parts between them are text.
         String::from_utf8_lossy(&shown).into_owned()
     }
 }

@@ -208,7 +208,7 @@ impl Sandbox {
         }
     }
 
-    /// Starts a run from the checkpoint. Its deadline and what was reported of its start stay.
+    /// Starts a run from the checkpoint. The deadline and the reported start stay as they are.
     async fn wake_run(&mut self) -> Result<(), SandboxError> {
         let known = self.sandboxes.parts.access.guest_token(&self.record);
         let start = Start::Paused { memory: true };

@@ -88,7 +88,7 @@ async fn recover(sandboxes: Arc<Sandboxes>, id: SandboxId, panics: u32) {
 
 type Known = (Option<(SandboxRecord, Version)>, Option<Found>);
 
-/// The record of a sandbox that has not ended, and what the driver has of it.
+/// The record of a sandbox that has not ended, and the driver's inventory of it.
 async fn look_up(sandboxes: &Sandboxes, id: &SandboxId) -> Result<Known, Unknown> {
     let stored = sandboxes.parts.store.sandbox(id).await?;
     let stored = stored

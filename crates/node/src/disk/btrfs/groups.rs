@@ -154,7 +154,7 @@ impl Groups {
         })
     }
 
-    /// Whether all teams together have written half of what the disk holds.
+    /// Whether all teams together have written half of the disk.
     pub(super) fn are_half_full(&self) -> bool {
         self.read(ALL).is_ok_and(|all| all > self.all_bytes / 2)
     }

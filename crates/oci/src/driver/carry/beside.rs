@@ -75,7 +75,7 @@ impl Drop for Beside {
     }
 }
 
-/// Makes what is not there yet, under the first name that is free.
+/// Creates the missing entries, each under the first name that is free.
 fn unique<T>(
     named: impl Fn(&str) -> PathBuf,
     make: impl Fn(&Path) -> io::Result<T>,

@@ -11,7 +11,7 @@ use crate::slim::PodCondition;
 const TAKEN_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 /// How long an executor may work on one. It gives up earlier itself.
 const DONE_WITHIN: SignedDuration = SignedDuration::from_hours(1);
-/// How long an executor may end the pod of a complete checkpoint. Before that, giving up would lose what is only there.
+/// How long an executor may take to end the pod of a complete checkpoint. Until then the checkpoint has the only copy.
 const ENDED_WITHIN: SignedDuration = SignedDuration::from_hours(24);
 /// How long a node may be silent: Kubernetes moves pods away from it then.
 const SILENT: SignedDuration = SignedDuration::from_mins(5);

@@ -133,7 +133,7 @@ fn begin(checkpoint: &Checkpoint, pod: Option<&Pod>, others: &[Arc<Checkpoint>])
     Next::Phase(CheckpointPhase::Pending, WAITING.to_owned())
 }
 
-/// Checks what a checkpoint keeps, and of which pod.
+/// Checks the contents and the pod of a checkpoint.
 fn check(spec: &CheckpointSpec) -> Result<(), String> {
     if spec.pod().is_none() {
         return Err("podName or sandboxName is required".to_owned());

@@ -27,7 +27,7 @@ pub(super) struct Plan {
     pub(super) pending: Vec<Arc<Sandbox>>,
     /// Sandboxes that did not become usable in time.
     pub(super) failed: Vec<Arc<Sandbox>>,
-    /// Sandboxes beyond what the claim asks for: another operator, which has just lost its lease, claimed too.
+    /// Surplus sandboxes: another operator, which has just lost its lease, claimed too.
     pub(super) surplus: Vec<Arc<Sandbox>>,
     /// How many sandboxes are still to be claimed.
     pub(super) missing: usize,

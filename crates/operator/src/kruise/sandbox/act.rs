@@ -16,7 +16,7 @@ use crate::kruise::Pod;
 use crate::{saves, write};
 
 impl SandboxController {
-    /// Does what the phases say, and writes the status.
+    /// Carries out the actions of a phase, and writes the status.
     pub(super) async fn act(
         &self,
         sandbox: &Arc<Sandbox>,

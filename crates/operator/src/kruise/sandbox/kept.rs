@@ -213,7 +213,7 @@ impl SandboxController {
         self.replace(set, &manifest, None).await
     }
 
-    /// Carries out what the phases ask of a kept sandbox's pod. Whether something changed.
+    /// Carries out the actions of a phase on the pod of a kept sandbox. Whether something changed.
     pub(super) async fn act_on_kept(
         &self,
         sandbox: &Sandbox,

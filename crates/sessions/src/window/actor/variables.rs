@@ -96,7 +96,7 @@ impl Actor {
         self.held.take();
     }
 
-    /// When to show what is held back.
+    /// When to show the output that is held back.
     pub(super) fn quiet_at(&self) -> Option<Instant> {
         let waits = self.shell.masks.is_waiting();
         waits.then(|| self.heard_at + QUIET)

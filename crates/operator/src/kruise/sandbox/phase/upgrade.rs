@@ -179,7 +179,7 @@ impl<'a> Step<'a> {
         self.wait(step, "");
     }
 
-    /// Says what a step waits for.
+    /// Describes the condition that a step waits for.
     fn wait(&mut self, step: &'static str, message: &str) {
         self.set(condition::UPGRADING, Truth::False, step, message);
     }
