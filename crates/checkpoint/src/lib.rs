@@ -29,7 +29,11 @@ pub const IMAGES: &str = "shoal.dev/images";
 /// The annotation of a pod that names the container in which the runtime starts the daemon, before the container's own
 /// program and as a child of it. A hook cannot start it: processes of `exec` end in a restored pod.
 pub const DAEMON: &str = "shoal.dev/daemon";
-/// The init container that puts the daemon into a volume of that container.
+/// The volume of that container that has the daemon, and its place in the container.
+pub const DAEMON_VOLUME: &str = "shoal-runtime";
+/// See [`DAEMON_VOLUME`].
+pub const DAEMON_PLACE: &str = "/shoal-runtime";
+/// The init container that puts the daemon into that volume.
 pub const DAEMON_INIT: &str = "runtime";
 /// The daemon, in that volume.
 pub const DAEMON_PROGRAM: &str = "/shoal-runtime/shoal-envd";

@@ -31,6 +31,9 @@ pub struct SandboxRecord {
     pub runtime: String,
     /// The volumes that it keeps inside.
     pub volumes: BTreeSet<String>,
+    /// The directory behind the daemon's volume, where the pod has no such volume: the runtime mounts it.
+    #[serde(default)]
+    pub daemon_volume: Option<PathBuf>,
     /// The checkpoint that it is restored from.
     pub restore: Option<Restore>,
 }

@@ -1,13 +1,17 @@
 //! The creation of a container: its parts are recorded, and its checkpoint verified before anything of it
 //! exists.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs;
-use std::path::Path;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use shoal_checkpoint::{
-    Candidate, CheckpointId, ContainerRecord, Contents, DAEMON, DAEMON_INIT, IMAGES, RESTORE_FROM,
-    Records, Restore, STORE, SandboxRecord, SavedContainer, Store, features, kept_volumes,
+    Candidate, CheckpointId, ContainerRecord, Contents, DAEMON, DAEMON_INIT, DAEMON_VOLUME, IMAGES,
+    Manifest, RESTORE_FROM, Records, Restore, STORE, SandboxRecord, SavedContainer, Store,
+    StoreError, features, kept_volumes,
 };
 
 use crate::call::Call;
@@ -35,18 +39,24 @@ pub(crate) fn prepare(call: &Call, state: &Path) -> Result<Vec<OsString>, Failur
             )
         }
     };
-    prepare_daemon(&mut spec, name.as_deref(), &bundle)?;
     if name.is_none() {
-        let record = sandbox_record(&spec, state)?;
+        let record = sandbox_record(&spec, state, &bundle)?;
         let written = records.write_sandbox(&sandbox, &record);
         written.map_err(|error| Failure::io("the sandbox's record", error))?;
-        if spec.join_pod() {
+        let mut changed = spec.join_pod();
+        if let Some(directory) = &record.daemon_volume {
+            make_volume(directory).map_err(|error| Failure::io(directory.display(), error))?;
+            spec.keep_daemon_volume(directory);
+            changed = true;
+        }
+        if changed {
             spec.write(&bundle)?;
         }
     }
     let record = records
         .sandbox(&sandbox)
         .map_err(|error| Failure::io("the sandbox's record", error))?;
+    prepare_daemon(&mut spec, name.as_deref(), &record, &bundle)?;
     let digest = spec.image_digest(name.as_deref());
     let asked = Asked { name, digest };
     let container = container_record(call, &records, &record, sandbox, asked, &bundle)?;
@@ -57,7 +67,12 @@ pub(crate) fn prepare(call: &Call, state: &Path) -> Result<Vec<OsString>, Failur
 }
 
 /// Changes the two containers by which a pod gets its daemon.
-fn prepare_daemon(spec: &mut Spec, name: Option<&str>, bundle: &Path) -> Result<(), Failure> {
+fn prepare_daemon(
+    spec: &mut Spec,
+    name: Option<&str>,
+    sandbox: &SandboxRecord,
+    bundle: &Path,
+) -> Result<(), Failure> {
     let (Some(name), Some(container)) = (name, spec.annotations.get(DAEMON).cloned()) else {
         return Ok(());
     };
@@ -65,12 +80,34 @@ fn prepare_daemon(spec: &mut Spec, name: Option<&str>, bundle: &Path) -> Result<
         spec.fill_for(name, &container);
     } else if name != container || !spec.start_daemon() {
         return Ok(());
+    } else if let Some(directory) = &sandbox.daemon_volume {
+        spec.mount_daemon_volume(directory);
     }
     spec.write(bundle)
 }
 
+/// A directory like that of an `emptyDir`: all users may write to it, where it is mounted for that.
+fn make_volume(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).create(directory)?;
+    fs::set_permissions(directory, Permissions::from_mode(0o777))
+}
+
+/// The directory for the daemon's volume, if the checkpoint has it and the pod has not. containerd removes it with the sandbox.
+fn daemon_volume(
+    spec: &Spec,
+    manifest: &Manifest,
+    own: &BTreeSet<String>,
+    bundle: &Path,
+) -> Option<PathBuf> {
+    let wanted = spec.annotations.contains_key(DAEMON) && manifest.contents == Contents::Memory;
+    let missing = manifest.volumes.contains(DAEMON_VOLUME) && !own.contains(DAEMON_VOLUME);
+    // On the disk, where containerd has a directory for it.
+    let place = fs::canonicalize(bundle.join("work")).unwrap_or_else(|_| bundle.to_owned());
+    (wanted && missing).then(|| place.join(DAEMON_VOLUME))
+}
+
 /// The inputs of a new sandbox, and its checkpoint.
-fn sandbox_record(spec: &Spec, state: &Path) -> Result<SandboxRecord, Failure> {
+fn sandbox_record(spec: &Spec, state: &Path, bundle: &Path) -> Result<SandboxRecord, Failure> {
     let of = |key, what| {
         let value = spec.cri(key).ok_or(Failure::Incomplete(what))?;
         Ok::<_, Failure>(value.to_owned())
@@ -80,6 +117,7 @@ fn sandbox_record(spec: &Spec, state: &Path) -> Result<SandboxRecord, Failure> {
         pod: of("sandbox-name", "the pod's name")?,
         runtime: runtime::digest(state)?,
         volumes: kept_volumes(&spec.annotations),
+        daemon_volume: None,
         restore: None,
     };
     if let Some(name) = spec.annotations.get(RESTORE_FROM) {
@@ -87,19 +125,25 @@ fn sandbox_record(spec: &Spec, state: &Path) -> Result<SandboxRecord, Failure> {
         if spec.annotations.contains_key(IMAGES) {
             elsewhere::wait(&Store::at(STORE), &record.namespace, &id)?;
         }
-        record.restore = Some(checked(&record, &id, state)?);
+        let store = Store::at(STORE);
+        let manifest = store.manifest(&record.namespace, &id).map_err(told(&id))?;
+        record.daemon_volume = daemon_volume(spec, &manifest, &record.volumes, bundle);
+        if record.daemon_volume.is_some() {
+            record.volumes.insert(DAEMON_VOLUME.to_owned());
+        }
+        record.restore = Some(checked(&record, &id, (&store, manifest), state)?);
     }
     Ok(record)
 }
 
 /// The checkpoint, if the pod may be restored from it.
-fn checked(record: &SandboxRecord, id: &CheckpointId, state: &Path) -> Result<Restore, Failure> {
-    let store = Store::at(STORE);
-    let told = |error| Failure::Store {
-        id: id.to_string(),
-        error,
-    };
-    let manifest = store.manifest(&record.namespace, id).map_err(told)?;
+fn checked(
+    record: &SandboxRecord,
+    id: &CheckpointId,
+    (store, manifest): (&Store, Manifest),
+    state: &Path,
+) -> Result<Restore, Failure> {
+    let told = told(id);
     let cpuinfo =
         fs::read_to_string("/proc/cpuinfo").map_err(|error| Failure::io("/proc/cpuinfo", error))?;
     let candidate = Candidate {
@@ -111,13 +155,22 @@ fn checked(record: &SandboxRecord, id: &CheckpointId, state: &Path) -> Result<Re
     manifest
         .admits(&candidate)
         .map_err(|error| told(error.into()))?;
-    verified::verify(state, &store, &manifest, id).map_err(told)?;
+    verified::verify(state, store, &manifest, id).map_err(&told)?;
     Ok(Restore {
         id: id.to_string(),
-        directory: store.place(&record.namespace, id.key()).map_err(told)?,
+        directory: store.place(&record.namespace, id.key()).map_err(&told)?,
         contents: manifest.contents,
         containers: manifest.containers,
     })
+}
+
+/// A failure of the store with a checkpoint.
+fn told(id: &CheckpointId) -> impl Fn(StoreError) -> Failure {
+    let id = id.to_string();
+    move |error| Failure::Store {
+        id: id.clone(),
+        error,
+    }
 }
 
 /// A container that is asked for.

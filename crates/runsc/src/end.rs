@@ -158,6 +158,7 @@ mod tests {
             pod: "pod".to_owned(),
             runtime: String::new(),
             volumes: Default::default(),
+            daemon_volume: None,
             restore: restore.map(|names| Restore {
                 id: String::new(),
                 directory: "/".into(),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
-use shoal_checkpoint::{DAEMON_PROGRAM, IMAGES};
+use serde_json::{Value, json};
+use shoal_checkpoint::{DAEMON_PLACE, DAEMON_PROGRAM, DAEMON_VOLUME, IMAGES, hints};
 
 use crate::failure::Failure;
 
@@ -112,6 +112,31 @@ impl Spec {
         }
     }
 
+    /// Keeps the volume of the daemon inside of the sandbox, as if the pod had one with the files in `directory`. It is for the
+    /// specification of the sandbox itself.
+    pub(crate) fn keep_daemon_volume(&mut self, directory: &Path) {
+        let source = format!("{MOUNTS}{DAEMON_VOLUME}.source");
+        self.annotate([(source, directory.display().to_string())]);
+        // As the shim writes it for an `emptyDir`, whose files gVisor keeps itself.
+        self.annotate(hints(DAEMON_VOLUME, true));
+    }
+
+    /// Mounts that volume into a container, as containerd does for volumes of a pod.
+    pub(crate) fn mount_daemon_volume(&mut self, directory: &Path) {
+        self.annotate(hints(DAEMON_VOLUME, false));
+        if let Some(mounts) = self.value["mounts"].as_array_mut() {
+            mounts.push(json!({
+                "destination": DAEMON_PLACE, "type": "bind", "source": directory, "options": ["rbind", "rprivate", "ro"],
+            }));
+        }
+    }
+
+    fn annotate(&mut self, more: impl IntoIterator<Item = (String, String)>) {
+        for (key, value) in more {
+            self.value["annotations"][key] = value.into();
+        }
+    }
+
     pub(crate) fn write(&self, bundle: &Path) -> Result<(), Failure> {
         let path = bundle.join("config.json");
         let unfinished = bundle.join("config.json.shoal");
@@ -123,8 +148,6 @@ impl Spec {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -181,6 +204,30 @@ mod tests {
         assert_eq!(spec.value["process"]["args"], args);
         assert_eq!(spec.value["process"]["cwd"], "/");
         assert!(!spec.start_daemon());
+    }
+
+    #[test]
+    fn the_volume_of_the_daemon_is_as_if_the_pod_had_it() {
+        let mut sandbox = Spec::parse(br#"{"annotations": {"a": "b"}}"#).unwrap();
+        sandbox.keep_daemon_volume(Path::new("/place"));
+        let annotations = &sandbox.value["annotations"];
+        let of =
+            |key: &str| annotations[format!("dev.gvisor.spec.mount.shoal-runtime.{key}")].clone();
+        assert_eq!((of("source"), of("share")), ("/place".into(), "pod".into()));
+
+        let mut container = Spec::parse(br#"{"mounts": [{"destination": "/proc"}]}"#).unwrap();
+        container.mount_daemon_volume(Path::new("/place"));
+        let mount = json!({
+            "destination": "/shoal-runtime", "type": "bind", "source": "/place", "options": ["rbind", "rprivate", "ro"],
+        });
+        assert_eq!(
+            container.value["mounts"],
+            json!([{"destination": "/proc"}, mount])
+        );
+        assert_eq!(
+            container.value["annotations"]["dev.gvisor.spec.mount.shoal-runtime.type"],
+            "bind"
+        );
     }
 
     #[test]

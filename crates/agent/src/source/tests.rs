@@ -32,6 +32,7 @@ fn records(volumes: &[&str]) -> (tempfile::TempDir, Records) {
         pod: "p".to_owned(),
         runtime: "build".to_owned(),
         volumes: volumes.iter().map(|one| (*one).to_owned()).collect(),
+        daemon_volume: None,
         restore: None,
     };
     records.write_sandbox("s1", &sandbox).unwrap();

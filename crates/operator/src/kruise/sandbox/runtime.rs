@@ -1,16 +1,16 @@
 //! Adds the daemon to a pod whose image does not have it.
 
 use serde_json::{Map, Value, json};
-use shoal_checkpoint::{DAEMON_INIT, DAEMON_PROGRAM};
+use shoal_checkpoint::{DAEMON_INIT, DAEMON_PLACE, DAEMON_PROGRAM, DAEMON_VOLUME};
 use shoal_crds::kruise::RuntimeRef;
 use shoal_crds::kruise::names::runtime::AGENT_RUNTIME;
 use shoal_protocol::pass::{DIGEST_VARIABLE, InitSecret};
 
 /// The volume that holds the daemon, and the init container that puts it there.
-const VOLUME: &str = "shoal-runtime";
+const VOLUME: &str = DAEMON_VOLUME;
 const CONTAINER: &str = DAEMON_INIT;
 /// The volume in containers, and the program in it.
-const PLACE: &str = "/shoal-runtime";
+const PLACE: &str = DAEMON_PLACE;
 const PROGRAM: &str = DAEMON_PROGRAM;
 
 /// When pods get the daemon, and from which image.
