@@ -59,6 +59,9 @@ def agent_of(real_cluster, *values: str):
         real_cluster.delete_all(kind)
     # With the last checkpoint, the last file goes; a copy of another node's within half a minute.
     wait_until(lambda: real_cluster.node.run("find", STORE, "-type", "f") == "", 90, "no file of a checkpoint")
+    # The directories that stand in for the daemon's volume in pods of clones go with these.
+    directories = ("find", "/var/lib/containerd/io.containerd.runtime.v2.task", "-name", "shoal-runtime")
+    wait_until(lambda: real_cluster.node.run(*directories) == "", 90, "no volume of a daemon")
     for one in reversed(own):
         metadata = one["metadata"]
         real_cluster.delete(one["kind"].lower(), metadata["name"], namespace=metadata.get("namespace", "default"))

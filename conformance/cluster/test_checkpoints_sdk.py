@@ -203,6 +203,26 @@ def test_forks_go_on_with_the_memory_of_their_source(source, forks, api, node, r
     wait_until(lambda: not saves(real_cluster), 90, "the copy is gone")
 
 
+@pytest.mark.parametrize("mode", ["full", "filesystem"])
+def test_a_clone_can_be_saved_in_turn(mode, source, api, node, real_cluster):
+    """The pod of a clone has no volume for its daemon. Its checkpoints have it all the same."""
+    before = counted(source)
+    of_source = source.create_snapshot().snapshot_id
+    clone = Sandbox.create(of_source, timeout=600, **api)
+    pod = real_cluster.get("pod", resource_of(clone))
+    assert "shoal-runtime" not in [volume["name"] for volume in pod["spec"].get("volumes", [])]
+    clone.files.write("/root/kept", "by the clone")
+    of_clone = clone.create_snapshot(mode=mode).snapshot_id
+    clone.kill()
+    second = Sandbox.create(of_clone, timeout=600, **api)
+    assert second.files.read("/root/kept") == "by the clone"
+    if mode == "full":
+        goes_on(second, before)
+    second.kill()
+    for snapshot in (of_source, of_clone):
+        assert Sandbox.delete_snapshot(snapshot, **api)
+
+
 def test_snapshots_have_names_and_tags_at_every_replica(source, api, node, real_cluster):
     files = {"mode": "filesystem"}
     first = source.create_snapshot(name="work", **files)

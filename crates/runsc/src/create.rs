@@ -92,7 +92,8 @@ fn make_volume(directory: &Path) -> io::Result<()> {
     fs::set_permissions(directory, Permissions::from_mode(0o777))
 }
 
-/// The directory for the daemon's volume, if the checkpoint has it and the pod has not. containerd removes it with the sandbox.
+/// The directory for the daemon's volume, if the checkpoint has that volume and the pod has not. containerd removes it with the
+/// sandbox.
 fn daemon_volume(
     spec: &Spec,
     manifest: &Manifest,
@@ -101,9 +102,12 @@ fn daemon_volume(
 ) -> Option<PathBuf> {
     let wanted = spec.annotations.contains_key(DAEMON) && manifest.contents == Contents::Memory;
     let missing = manifest.volumes.contains(DAEMON_VOLUME) && !own.contains(DAEMON_VOLUME);
-    // On the disk, where containerd has a directory for it.
+    if !(wanted && missing) {
+        return None;
+    }
+    // containerd has a directory on the disk for each sandbox, and links it from the bundle, which is in memory.
     let place = fs::canonicalize(bundle.join("work")).unwrap_or_else(|_| bundle.to_owned());
-    (wanted && missing).then(|| place.join(DAEMON_VOLUME))
+    Some(place.join(DAEMON_VOLUME))
 }
 
 /// The inputs of a new sandbox, and its checkpoint.
