@@ -17,7 +17,6 @@ pub(crate) fn run(log_level: &str, command: impl Future<Output = anyhow::Result<
 }
 
 fn start(log_level: &str, command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    memory::share_arenas();
     // One cryptography provider for the whole program; a second call is a bug.
     if rustls::crypto::ring::default_provider()
         .install_default()

@@ -13,7 +13,8 @@ use tokio::time::{MissedTickBehavior, interval};
 /// every request, negligible at this interval.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How many arenas the threads of a program share that mostly waits. By default, glibc makes eight for each processor.
+/// How many arenas the threads of a command share that mostly waits. By default, glibc makes up to eight for each processor, so
+/// that busy threads do not wait for each other.
 const ARENAS: libc::c_int = 2;
 
 /// Limits the arenas of this process. Call it before the first thread starts.
