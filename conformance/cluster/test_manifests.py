@@ -53,7 +53,7 @@ node:
   enabled: true
   parallel: 4
   logLevel: debug
-  prepare: {enabled: true, runsc: /opt/runsc, shim: /opt/shim, config: /etc/other.toml, unit: k3s-agent}
+  prepare: {enabled: true, runsc: /opt/runsc, shim: /opt/shim, config: /etc/other.toml, unit: other-containerd}
   peers: {enabled: true, port: 20360}
   objects: {url: "file:///var/lib/shoal/objects", secret: bucket, volume: {persistentVolumeClaim: {claimName: checkpoints}}}
   nodeSelector: {kubernetes.io/os: linux}
@@ -186,7 +186,7 @@ def test_the_program_knows_the_flags_that_prepare_a_node(otherwise, tmp_path):
     arguments = [re.sub("=/(host|(?=shoal-runsc))", f"={tmp_path}/", one) for one in container["args"]]
     ran = subprocess.run([program(), *arguments, "--dry-run"], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0 and "would write  /etc/other.toml\n" in ran.stdout, ran.stdout + ran.stderr
-    assert "--restart=k3s-agent" in arguments
+    assert "--restart=other-containerd" in arguments
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT"]}
     assert not container["securityContext"].get("privileged")
 

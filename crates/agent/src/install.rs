@@ -272,6 +272,15 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> InstallError {
 mod tests {
     use super::*;
 
+    /// A root, and a directory with programs for it.
+    fn places() -> [tempfile::TempDir; 2] {
+        let [root, source] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for name in ["runsc", "shim", "wrapper"] {
+            fs::write(source.path().join(name), name).unwrap();
+        }
+        [root, source]
+    }
+
     fn args(root: &Path, source: &Path) -> InstallArgs {
         InstallArgs {
             runsc: Some(source.join("runsc")),
@@ -286,10 +295,7 @@ mod tests {
 
     #[test]
     fn a_node_is_prepared_once_and_updated_later() {
-        let [root, source] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        for name in ["runsc", "shim", "wrapper"] {
-            fs::write(source.path().join(name), name).unwrap();
-        }
+        let [root, source] = places();
         let mut args = args(root.path(), source.path());
         args.dry_run = true;
         let would = install(&args).unwrap();
@@ -321,10 +327,7 @@ mod tests {
 
     #[test]
     fn an_interrupted_installation_is_completed_by_the_next() {
-        let [root, source] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        for name in ["runsc", "shim", "wrapper"] {
-            fs::write(source.path().join(name), name).unwrap();
-        }
+        let [root, source] = places();
         let mut args = args(root.path(), source.path());
         args.restart = Some("containerd".to_owned());
         assert!(install(&args).unwrap().restart);
@@ -335,10 +338,7 @@ mod tests {
 
     #[test]
     fn the_target_of_a_link_is_not_replaced() {
-        let [root, source] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        for name in ["runsc", "shim", "wrapper"] {
-            fs::write(source.path().join(name), name).unwrap();
-        }
+        let [root, source] = places();
         let config = root.path().join("etc/containerd/config.toml");
         fs::create_dir_all(config.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/nowhere/config.toml", &config).unwrap();
