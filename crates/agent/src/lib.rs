@@ -1,4 +1,4 @@
-//! `shoal node`: saves the pods of its node, where a `Checkpoint` asks for it, and keeps what it saved.
+//! `shoal node`: saves the pods of its node when a `Checkpoint` requests it, and keeps the checkpoints.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 

@@ -7,7 +7,7 @@
 //! <state>/pods/<sandbox>/restored-<name>      a container that was restored: the next one of the name starts afresh
 //! ```
 //!
-//! A container's identity is what it was made of, not what its pod says later.
+//! The layers of a container identify it; the pod's present specification does not.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};

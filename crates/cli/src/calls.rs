@@ -248,7 +248,7 @@ impl Connection {
         Err(self.refused(response).await)
     }
 
-    /// Sends a request and returns the answer, whatever its status.
+    /// Sends a request and returns the answer, regardless of its status.
     pub(crate) async fn exchange(
         &self,
         method: Method,

@@ -13,7 +13,7 @@ use crate::parse;
 /// To the upper left, and nothing below.
 const CLEAR: &[u8] = b"\x1b[H\x1b[J";
 
-/// Not more often than this, whatever is asked for.
+/// The shortest interval, even if a shorter one is requested.
 const EVERY_MIN: Duration = Duration::from_millis(500);
 
 /// How a table is shown.

@@ -343,7 +343,7 @@ pub(crate) async fn with_near(server: &Connection, name: &str, failure: Failure)
     }
     let bare = name.split(':').next().unwrap_or(name);
     if names.iter().any(|known| known == bare) {
-        // The template exists, and the message says what is missing.
+        // The template exists, and the message names the missing part.
         return failure;
     }
     match nearest(name, names.iter().map(String::as_str)) {

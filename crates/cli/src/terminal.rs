@@ -43,7 +43,7 @@ impl Drop for RawMode {
 /// The key that interrupts.
 pub(crate) const INTERRUPT: u8 = 3;
 
-/// Does not show what is typed, until it is dropped. A line ends with [`INTERRUPT`], too.
+/// Hides typed text until it is dropped. [`INTERRUPT`] ends a line, too.
 pub(crate) struct WithoutEcho {
     before: Termios,
 }

@@ -57,7 +57,7 @@ impl Blueprint {
     /// Reads a blueprint.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// If the text is no valid blueprint.
     pub(crate) fn parse(text: &str) -> Result<Self, InvalidBlueprint> {
         if text.len() > BYTES_MAX {
             return invalid(format!(

@@ -20,7 +20,7 @@ use crate::blueprint::{Blueprint, InvalidBlueprint, Rendered};
 /// The longest name of an entry that is its set's, too: the names of pods and of ReplicaSets are longer.
 const LONGEST_NAME: usize = 40;
 
-/// An image that stands for those of a dynamic entry when its blueprint is checked.
+/// A sample image, with which the blueprint of a dynamic entry is checked.
 const SAMPLE: &str = "sample";
 
 /// An entry, as a set of a namespace.
@@ -96,7 +96,7 @@ impl EntrySet {
     }
 }
 
-/// The entry that stands for an image alone.
+/// The entry for an image without an entry of its own.
 fn custom(image: &ImageName) -> Entry {
     let fields = json!({"name": CUSTOM, "image": image.to_string(), "description": ""});
     let Ok(entry) = serde_json::from_value(fields) else {
@@ -149,7 +149,7 @@ pub(crate) fn has_pool(entry: &Entry) -> bool {
     size(entry) > 0
 }
 
-/// The name of an entry's set. Names that objects cannot have get a hash in place of what is lost.
+/// The name of an entry's set. A hash replaces the characters that names of objects cannot have.
 pub(crate) fn set_name(name: &EntryName) -> String {
     let text = name.as_str();
     let plain: String = text

@@ -1,6 +1,6 @@
 //! The pools of the catalogue's entries: SandboxSets, which the operator fills.
 //!
-//! Every replica writes them, each with the optimistic lock, and none over what was written from a newer catalogue.
+//! Every replica writes them, each with the optimistic lock, and never over sets of a newer catalogue.
 //! The size of a set is written when the size in its entry changes, so that an autoscaler may change it in between.
 
 use std::collections::HashMap;

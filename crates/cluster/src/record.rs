@@ -329,7 +329,7 @@ pub(crate) fn traffic_access_token(sandbox: &Sandbox) -> Option<Token> {
     serde_json::from_value(text.into()).ok()
 }
 
-/// Whether users see the sandbox: it is claimed, or was made by hand outside of a pool.
+/// Whether users see the sandbox: it is claimed, or was created outside of a pool.
 pub(crate) fn is_claimed(sandbox: &Sandbox) -> bool {
     !sandbox.is_pooled()
         && sandbox.label(label::SANDBOX_CLAIMED) != Some("false")

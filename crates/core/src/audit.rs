@@ -29,7 +29,7 @@ pub enum AuditResult {
 }
 
 impl AuditResult {
-    /// The result that an HTTP status stands for.
+    /// The result for an HTTP status.
     #[must_use]
     pub fn of_status(status: u16) -> Self {
         match status {

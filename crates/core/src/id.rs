@@ -246,7 +246,7 @@ uuid_id!(
     "key id"
 );
 
-/// A version of a snapshot is to its clones what a build is to the sandboxes of a template.
+/// Clones have a snapshot's version as build id, as sandboxes of a template have the template's build.
 impl From<SnapshotId> for BuildId {
     fn from(id: SnapshotId) -> Self {
         Self(id.0)

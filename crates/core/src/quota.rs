@@ -117,7 +117,7 @@ impl Quota {
         self.0.keys().any(|(bound, _)| *bound == dimension)
     }
 
-    /// Whether `more` fits beside what is used. A request for nothing more fits even over a limit.
+    /// Whether `more` fits in addition to the present use. A request for nothing more fits even over a limit.
     ///
     /// # Errors
     /// Names the first limit that `more` would exceed.

@@ -167,7 +167,7 @@ pub struct SessionRecord {
 }
 
 impl SessionRecord {
-    /// On whose behalf its machine is made and used. The session is the team's, whatever the rights of the key.
+    /// The principal that creates and uses its machine. The session is the team's, regardless of the key's rights.
     #[must_use]
     pub fn principal(&self) -> Principal {
         Principal {

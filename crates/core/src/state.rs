@@ -29,7 +29,7 @@ use crate::snapshot::Saved;
 pub enum KillReason {
     /// Its owner requested it.
     Requested,
-    /// Its deadline passed, and its lifecycle is to kill.
+    /// Its deadline passed, and its lifecycle kills it.
     TimedOut,
     /// An operator requested it, for a team or for the whole machine.
     Operator,

@@ -87,7 +87,7 @@ impl StoreError {
     }
 }
 
-/// Every aggregate in one store, for the place where the engine is put together.
+/// Every aggregate in one store, for the code that assembles the engine.
 pub trait Store:
     SandboxStore
     + IdempotencyStore

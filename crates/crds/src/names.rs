@@ -72,7 +72,7 @@ pub mod annotation {
         "api.agents.x-k8s.io/v1beta1-volume-claim-templates-policy";
 }
 
-/// The prefix of the pool that stands for a template whose v1alpha1 claims name no pool.
+/// The prefix of the pool of a template whose v1alpha1 claims name no pool.
 pub const SHADOW_POOL: &str = "shadow-pool-";
 
 /// Whether a label or annotation key belongs to the controllers. Templates cannot set such keys.

@@ -13,7 +13,7 @@ use crate::path_route::{API_KEY, sandbox_csp};
 /// The prefix of every path of a sandbox.
 const PREFIX: &str = "/kruise/";
 
-/// The word in the place of a sandbox that stands for the API.
+/// The word for the API in place of a sandbox.
 const API: &str = "api";
 
 /// The target of a path.

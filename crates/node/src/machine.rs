@@ -72,7 +72,7 @@ pub fn memory() -> Mib {
     meminfo(&text, "MemTotal").unwrap_or(Mib(u32::MAX))
 }
 
-/// The machine's memory and what is left of it. `None` if the kernel does not count it.
+/// The machine's memory, and the free part of it. `None` if the kernel does not count it.
 ///
 /// # Errors
 /// When `/proc/meminfo` cannot be read.

@@ -184,7 +184,7 @@ fn close(path: &Path, most: u32, was_open: bool, corrected: &mut Correction) -> 
     };
     let metadata = file.metadata()?;
     let mode = metadata.mode() & 0o7777;
-    // A passage must be traversable, whatever its mode was.
+    // A passage must be traversable, regardless of its former mode.
     let closed = if most == PASSAGE {
         PASSAGE
     } else {

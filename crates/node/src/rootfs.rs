@@ -107,7 +107,7 @@ impl Layers<'_> {
     }
 }
 
-/// Creates a directory with this mode, whatever the umask.
+/// Creates a directory with this mode, regardless of the umask.
 fn make(directory: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir(directory)?;
     fs::set_permissions(directory, Permissions::from_mode(mode))

@@ -208,7 +208,7 @@ impl State {
         }
     }
 
-    /// Fails if the next call is to fail before it is done.
+    /// Fails if the next call must fail before it does anything.
     fn begin(&mut self) -> Result<Option<Fault>, InsideError> {
         match self.fault.take() {
             Some(Fault::Before) => Err(lost()),

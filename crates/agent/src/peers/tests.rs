@@ -167,7 +167,7 @@ async fn only_the_agent_of_a_node_with_a_pod_of_the_checkpoint_gets_it() {
 async fn an_agent_asks_nobody_but_the_other_agent() {
     let giver = Giver::serving().await;
     let peers = giver.asked_by("b", true);
-    // Somebody else is at its address.
+    // Another agent has its address.
     let certificate = Identity::new().unwrap().certificate();
     peers.agents.add(Other {
         certificate,

@@ -229,7 +229,7 @@ pub(super) async fn list(
     let named: Option<TemplateRef> = given(query.name)
         .map(|name| name.parse().map_err(ApiError::invalid))
         .transpose()?;
-    // A name without a tag refers to one snapshot, whatever tags its versions have.
+    // A name without a tag refers to one snapshot, regardless of the tags of its versions.
     let newest = named.as_ref().is_some_and(|name| name.tag.is_none());
     let filter = SnapshotFilter {
         source: given(query.sandbox).map(|id| sandbox_id(&id)).transpose()?,

@@ -363,7 +363,7 @@ pub(super) async fn remove(
     let reference = reference(&id)?;
     match backend.templates.delete(&principal, &reference).await {
         Err(missing @ (TemplateError::NotFound(_) | TemplateError::NoTag { .. })) => {
-            // A name without a tag stands for all its tags.
+            // A name without a tag means all its tags.
             match backend.snapshots.delete(&principal, &reference).await {
                 Err(SnapshotError::NotFound(_)) => return Err(missing.into()),
                 removed => removed?,

@@ -18,7 +18,7 @@ pub(crate) const CLIENT_ID: &str = "6532622b";
 /// The value for "no deadline", as OpenKruise's clients expect it.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
-/// The range that stands for the whole internet when it is denied.
+/// The range that means the whole internet when it is denied.
 const EVERYWHERE: &str = "0.0.0.0/0";
 
 /// The answer to create and connect.

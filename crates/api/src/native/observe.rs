@@ -126,7 +126,7 @@ fn line(entry: &LogEntry) -> String {
         // Writing to a string cannot fail.
         let _ = write!(line, " {name}={value}");
     }
-    // One entry is one line, whatever it contains.
+    // One entry is one line, regardless of its contents.
     let mut line = line.replace(['\n', '\r'], " ");
     line.push('\n');
     line

@@ -1,4 +1,4 @@
-//! One operation of the document: a method of a path, what it takes and what it answers.
+//! One operation of the document: a method of a path, its parameters and its responses.
 
 use std::collections::BTreeSet;
 

@@ -173,7 +173,7 @@ impl Sandboxes {
         self.forget_version(checkpoint, None).await
     }
 
-    /// The same, unless somebody has changed the checkpoint meanwhile: another replica may have given it a tag.
+    /// The same, unless the checkpoint has changed meanwhile: another replica may have given it a tag.
     pub(super) async fn forget_unchanged(&self, checkpoint: &Checkpoint) -> kube::Result<()> {
         let version = checkpoint.metadata.resource_version.clone();
         self.forget_version(checkpoint, version).await

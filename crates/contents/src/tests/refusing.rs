@@ -1,4 +1,4 @@
-//! Servers of S3 that do not do what they are asked.
+//! S3 servers that refuse requests or answer wrongly.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};

@@ -136,7 +136,7 @@ pub struct ResizeCreated {
 pub enum CpuTarget {
     /// A multiple of the template's.
     Factor(f64),
-    /// Absolute amounts. What is missing stays as it is.
+    /// Absolute amounts. Missing ones stay as they are.
     Absolute {
         /// The processor time that is reserved, where that differs from the limit.
         request: Option<MilliCpu>,
@@ -225,7 +225,7 @@ pub enum CreateError {
     /// The caller may not choose this runtime.
     #[error(transparent)]
     Runtime(#[from] RuntimeForbidden),
-    /// The runtime cannot save the memory that a pause at the deadline is to keep.
+    /// The runtime cannot save the memory that a pause at the deadline must keep.
     #[error(
         "runtime {0} cannot keep memory in a pause: keep the files alone, or use another runtime"
     )]

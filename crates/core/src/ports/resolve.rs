@@ -32,7 +32,7 @@ pub enum Meaning {
 pub struct Resolved {
     /// The target of its name.
     pub meaning: Meaning,
-    /// The name of the template: for a catalogue entry the entry's name, whatever its pattern matched.
+    /// The name of the template: for a catalogue entry the entry's name, regardless of the text that its pattern matched.
     pub name: Option<String>,
     /// The template id of its sandboxes.
     pub id: TemplateId,

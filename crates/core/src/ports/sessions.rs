@@ -196,7 +196,7 @@ pub enum SessionError {
     /// Docker in the machine does not do its work.
     #[error("Docker in the machine of the session: {0}")]
     Docker(String),
-    /// There is no container of the image that commands are to run in.
+    /// No container has the image in which commands must run.
     #[error("`docker_image`: {0}")]
     Image(String),
     /// Its machine cannot be made.

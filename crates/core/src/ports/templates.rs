@@ -256,7 +256,7 @@ pub trait Templates: Send + Sync {
         reference: &TemplateRef,
     ) -> Result<Arc<Template>, TemplateError>;
 
-    /// The template that `reference` names, whatever its tag.
+    /// The template that `reference` names, regardless of its tag.
     fn find(&self, principal: &Principal, reference: &TemplateRef) -> Option<Arc<Template>>;
 
     /// The template with this id.

@@ -5,7 +5,7 @@ use crate::session::{SessionId, SessionRecord};
 
 use super::StoreError;
 
-/// Keeps what is known of each session, besides its files.
+/// Stores the record of each session, without its files.
 pub trait SessionStore: Send + Sync {
     /// Every session.
     ///

@@ -100,7 +100,7 @@ pub struct PoolAutoscalerStatus {
     /// The sandboxes of the pool.
     #[serde(default)]
     pub current_replicas: i32,
-    /// The size that the pool is to have.
+    /// The desired size of the pool.
     #[serde(default)]
     pub desired_replicas: i32,
     /// Whether nothing is changed.

@@ -25,7 +25,7 @@ pub(crate) struct Build {
     log: Mutex<Log>,
     /// The snapshots that it uses or has made. The end of another build must not remove them.
     held: Mutex<HashSet<SnapshotId>>,
-    /// Turns true when it is to end.
+    /// Becomes true when it must end.
     pub(crate) cancelled: watch::Sender<bool>,
     /// Turns true when nothing more will happen.
     ended: watch::Sender<bool>,

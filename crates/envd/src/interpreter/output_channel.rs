@@ -22,7 +22,7 @@ use crate::response::Body;
 /// Limit of pending bytes for a slow client. A single line may be longer.
 const MAX_WAITING: usize = 16 << 20;
 
-/// Bytes of that guaranteed to each execution, whatever others use.
+/// Bytes of that guaranteed to each execution, regardless of the others.
 const GUARANTEED: usize = 1 << 20;
 
 /// Approximate chunk size for many short lines.

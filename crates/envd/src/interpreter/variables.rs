@@ -31,7 +31,7 @@ const FALLBACK_PROCESS: &str = "globalThis.process";
 /// A single change of a kernel's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
-    /// The variable, or whatever else is changed.
+    /// The variable, or another changed value.
     pub(super) name: String,
     /// Code in the kernel's language.
     pub(super) code: String,

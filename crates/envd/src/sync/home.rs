@@ -33,7 +33,7 @@ const FILE: OFlags = OFlags::NOFOLLOW
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// Why a path does not lead to what was asked for.
+/// Why a path does not lead to the expected file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PathError {
     /// It does not exist.

@@ -137,7 +137,7 @@ impl Notifier {
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
-        // Through the descriptor, so that it is this directory, whatever its path leads to by now.
+        // Through the descriptor, so that it is this directory even if its path now leads elsewhere.
         let descriptor = format!("/proc/self/fd/{}", open.as_raw_fd());
         match inotify::add_watch(kernel, &descriptor, flags) {
             Ok(number) => Some(number),

@@ -153,7 +153,7 @@ fn command(stage: &Stage, recipe: &Recipe, sources: &SourceFiles, root: &Path) -
         command
             .arg(format!("--components={}", UBUNTU_COMPONENTS.join(",")))
             .arg(format!("--keyring={}", keyring.display()))
-            // A machine that reaches no mirror is to say so soon.
+            // A machine that reaches no mirror must report it soon.
             .arg("--aptopt=Acquire::http::Timeout \"20\"");
     }
     command.arg("--").arg(recipe.suite.as_str()).arg(root);

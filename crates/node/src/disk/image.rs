@@ -185,7 +185,7 @@ fn allocate(file: &Path, bytes: u64, free: u64) -> io::Result<()> {
         return Err(full());
     }
     let opened = modes::create_file(file)?;
-    // On btrfs only: with copy on write, each write would need space beyond what is allocated.
+    // On btrfs only: with copy on write, each write would need space in addition to the allocated one.
     // Other file systems do not support the flag.
     let _ = ioctl_setflags(&opened, IFlags::NOCOW);
     let length = i64::try_from(bytes).map_err(io::Error::other)?;

@@ -16,7 +16,7 @@ pub(crate) enum InitSecretError {
     /// The API server refused to show or to store it.
     #[error(transparent)]
     Api(#[from] kube::Error),
-    /// Somebody has written something else there.
+    /// Another client has written other data there.
     #[error(
         "it has no {SECRET} bytes under {SECRET_KEY:?}; delete it, and the pods that wait in pools"
     )]

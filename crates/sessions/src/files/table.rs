@@ -78,7 +78,7 @@ impl Table {
         &'a self,
         directory: &'a SessionPath,
     ) -> impl Iterator<Item = (&'a SessionPath, &'a FileRow)> {
-        // Between a directory and what is below it are names that continue the directory's: `a`, `a-b`, `a/b`.
+        // Between a directory and its contents are names that continue the directory's: `a`, `a-b`, `a/b`.
         let from = self.rows.range::<SessionPath, _>(directory..);
         let from = from.take_while(|(path, _)| path.as_str().starts_with(directory.as_str()));
         from.filter(|(path, _)| path.is_within(directory))

@@ -16,7 +16,7 @@ use super::machine::request;
 /// The templates of the machines of sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionTemplates {
-    /// The one that they are to have.
+    /// The desired one.
     pub template: TemplateKey,
     /// The one in its place while that is not built; none to refuse commands until then.
     pub fallback: Option<TemplateKey>,

@@ -141,7 +141,7 @@ async fn a_command_that_is_cancelled_at_its_start_leaves_no_program() {
         );
         let seen = ran(&window, &look).await;
         ran(&window, &format!("kill {child} 2>/dev/null")).await;
-        // On a busy machine, a later cancellation kills what is in the foreground alone.
+        // On a busy machine, a later cancellation kills the foreground processes alone.
         if in_time {
             assert_eq!(seen, done("0\n0\n"));
             ran(&window, "kill $JOB").await;

@@ -33,7 +33,7 @@ pub(super) struct Known {
 /// Whether a change after this moment is sure to change the stamp. `ahead` is how much later the machine's clock is.
 pub(super) fn is_settled(stamp: &Stamp, since: Instant, ahead: i64) -> bool {
     let old = i64::from(stamp.modified) + TICKS <= link::now() + ahead;
-    // A time in the future is set by hand.
+    // Somebody set a time in the future.
     old || since.elapsed() >= TICK
 }
 

@@ -195,7 +195,7 @@ impl Context {
 
     /// Adds a source; returns whether it is a single file.
     fn take(&self, path: &Path, unpacks: bool, gathered: &mut Gathered) -> Result<bool, String> {
-        // A symbolic link as a source stands for its target, if that is in the context.
+        // A symbolic link as a source means its target, if that is in the context.
         let shown = path.display();
         let real = fs::canonicalize(self.root.join(path)).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {

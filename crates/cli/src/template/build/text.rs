@@ -54,7 +54,7 @@ impl Text {
         &self.text
     }
 
-    /// The position of a line, for people; line 0 stands for the whole file.
+    /// The position of a line, for people; line 0 means the whole file.
     pub(super) fn at(&self, line: u32) -> String {
         match line {
             0 => self.name.clone(),

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::*;
 
-/// Packs a path of a small root, and says what was packed, in order; nothing when it fails.
+/// Packs a path of a small root, and lists the packed names in order; nothing when it fails.
 fn packed(path: &str) -> Option<Vec<String>> {
     let (root, aside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for file in [

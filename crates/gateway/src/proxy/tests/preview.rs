@@ -343,7 +343,7 @@ async fn an_external_machine_is_reached_through_its_connection_until_that_is_clo
         upgraded.read_to_end(&mut rest).await,
         Ok(0) | Err(_)
     ));
-    // Refusals are told, and do not wake anything.
+    // Refusals are answered, and do not wake anything.
     let refusals = [
         (NotForwarded::PortClosed, "502"),
         (NotForwarded::Full(16), "503"),

@@ -24,7 +24,7 @@ fn paragraphs(text: &str) -> Vec<Vec<Field>> {
         } else if line.starts_with([' ', '\t']) {
             if let Some((_, lines)) = all.last_mut().and_then(|fields| fields.last_mut()) {
                 let text = line.trim();
-                // A dot stands for an empty line.
+                // A dot means an empty line.
                 lines.push(if text == "." {
                     String::new()
                 } else {

@@ -56,7 +56,7 @@ impl Blocked {
 /// A decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Decision {
-    /// The size that the pool is to have.
+    /// The desired size of the pool.
     pub(crate) replicas: i32,
     /// Why, for an event; none when nothing changes.
     pub(crate) why: Option<String>,
@@ -342,7 +342,7 @@ mod tests {
                 "{asked}"
             );
         }
-        // Somebody has changed the pool.
+        // Another client has changed the pool.
         assert_eq!(decide(&spec, &observed(2)).replicas, 6);
         assert_eq!(decide(&spec, &observed(50)).replicas, 10);
     }

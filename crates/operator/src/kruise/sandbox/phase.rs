@@ -1,4 +1,4 @@
-//! The phases of a sandbox: from what was observed to the next status, and to what must be done.
+//! The phases of a sandbox: from the observed objects to the next status and the actions.
 
 mod hibernate;
 mod kept;

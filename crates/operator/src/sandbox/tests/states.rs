@@ -272,7 +272,7 @@ fn a_save_under_way_is_told_and_the_checkpoint_is_named_after_it() {
         status_of(&suspended, &seen)[0],
         "Suspended False CheckpointFailed no room; the pod keeps running"
     );
-    // A suspension that is completed though its sandbox is to run again.
+    // A suspension that completes although its sandbox must run again.
     let running = status_of(&sandbox(&json!({})), &seen);
     assert!(
         running[0].starts_with("Suspended False NotSuspended"),

@@ -68,7 +68,7 @@ async fn a_template_that_is_being_built_is_replaced_and_that_is_said_once() {
         "{system}"
     );
     assert_eq!(fixture.first_command(&session).await.2, None);
-    // The next machine is what it should be.
+    // The next machine is the expected one.
     fixture.ends(&session, IDLE).await;
     assert_eq!(fixture.first_command(&session).await.0, "session-v1");
 }

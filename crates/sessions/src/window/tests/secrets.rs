@@ -97,7 +97,7 @@ async fn r2_104_a_value_is_in_no_output_and_no_history_and_no_argument() {
     let arguments = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c \"[c]orrect-h\"";
     assert_eq!(ran(window, arguments).await.0, "0\n");
     assert_eq!(ran(window, "echo correct-horses").await, done("***s\n"));
-    // Programs may still have what is not active any more.
+    // Programs may still have secrets that are not active any more.
     ran(window, "COPY=$TOKEN").await;
     fixture.set(&[]);
     assert_eq!(ran(window, "echo \"<$TOKEN$COPY>\"").await, done("<***>\n"));

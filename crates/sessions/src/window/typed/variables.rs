@@ -63,7 +63,7 @@ impl Lines {
 
     /// All lines, for the command with this id.
     pub(crate) fn end(mut self, id: &str) -> Zeroizing<Vec<u8>> {
-        // Somebody may have typed half a line.
+        // The user may have typed half a line.
         self.0.insert(0, b'\n');
         self.0.extend_from_slice(format!(" {id}\n").as_bytes());
         self.0

@@ -173,7 +173,7 @@ fn links_stay_links_within_a_directory_and_lead_nowhere_else() {
     assert_eq!(members["."].0, 0o755);
     assert_eq!(members["out"].1, outside.path().display().to_string());
     assert!(!members.contains_key("out/secret"));
-    // A symbolic link as a source stands for its target, only within the context.
+    // A symbolic link as a source means its target, only within the context.
     assert_eq!(
         names(&gather(root.path(), &["to-d"], "/x").unwrap()),
         ["file", "link", "out"]

@@ -26,7 +26,7 @@ impl Step<'_> {
             return self.pause();
         }
         match self.input.pod {
-            // Somebody else has deleted the ReplicaSet, or has written its size.
+            // Another client has deleted the ReplicaSet, or has written its size.
             Seen::Absent => self.next.action = Action::CreatePod,
             Seen::Foreign(owner) => self.refuse(owner),
             Seen::Coming(why) => return self.wait_for_pod(why),

@@ -1,4 +1,4 @@
-//! Upgrades that keep files: the pod is saved, and the new one starts with what it has written.
+//! Upgrades that keep files: the pod is saved, and the new one starts with its files.
 
 use shoal_crds::kruise::names::{annotation, reason};
 use shoal_crds::kruise::{Checkpoint, CheckpointPhase};
