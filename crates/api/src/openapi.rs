@@ -6,16 +6,13 @@
 //! another compares the documented routes with those of the router.
 
 #[cfg(test)]
-mod document;
-#[cfg(test)]
-pub(crate) mod operation;
-#[cfg(test)]
-mod schemas;
-#[cfg(test)]
 mod tests;
 
 use axum::response::IntoResponse;
 use http::header::CONTENT_TYPE;
+
+#[cfg(test)]
+pub(crate) use self::tests::operation;
 
 /// Where the document is served. It needs no key: it describes the program, not an installation.
 pub(crate) const PATH: &str = "/openapi.json";

@@ -1,10 +1,14 @@
+mod document;
+pub(crate) mod operation;
+mod schemas;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::document::{document, full_path};
-use super::operation::Operation;
+use self::document::{document, full_path};
+use self::operation::Operation;
 use crate::{e2b, native, router};
 
 /// Writes the document instead of comparing it.
