@@ -18,11 +18,14 @@ from . import sdk_cases
 from .conftest import operator_of, replicas_of, sdk_of
 from .images import RUNTIME
 from .jupyter import add_kernel
+from .saved import behind, counted, files_with, goes_on, saves, settings
 from .test_checkpoints_node import COUNT, agent_of, everything_in_the_store, told
 from .test_install import imported  # noqa: F401
 from .test_kruise_checkpoint import CHECKPOINTS, checkpoint
+from .test_kruise_claims import call
 from .test_kruise_sandbox import KIND
 from .test_sdk import available, resource_of, sandbox_set
+from .test_templates import SETS, TEMPLATES
 
 VALUES = ("--set", "node.enabled=true,node.storeSize=700Mi,node.namespaceShare=50,definitions.install=false")
 KEPT = ["memory", "filesystem"]
@@ -67,31 +70,9 @@ def source(template, api):
     sandbox.kill()
 
 
-def counted(sandbox: Sandbox) -> list[str]:
-    """The number that the command of a sandbox has drawn, and how far it has counted."""
-    return sandbox.commands.run("cat /data/count 2>/dev/null || true").stdout.split()
-
-
-def goes_on(sandbox: Sandbox, before: list[str]) -> None:
-    """It continues to count with its own number: no process has restarted."""
-    here = counted(sandbox)
-    assert here[0] == before[0] and int(here[1]) >= int(before[1])
-    wait_until(lambda: int(counted(sandbox)[1]) > int(here[1]), 60, "it counts on")
-
-
-def saves(cluster) -> list[dict]:
-    """The checkpoints that have not failed. Failed ones stay, with the reason."""
-    return [one for one in cluster.get(CHECKPOINTS)["items"] if one.get("status", {}).get("phase") != "Failed"]
-
-
 def tagging(options: dict) -> dict:
     """The options of a client of templates."""
     return {key: value for key, value in options.items() if key != "sandbox_url"}
-
-
-def settings(cluster, name: str) -> dict:
-    """The settings of a sandbox's daemon."""
-    return json.loads(cluster.get(KIND, name)["metadata"]["annotations"]["agents.kruise.io/init-runtime-request"])
 
 
 def test_a_snapshot_keeps_memory_and_clones_go_on_as_themselves(source, api, node, real_cluster):
@@ -129,29 +110,6 @@ def test_a_snapshot_keeps_memory_and_clones_go_on_as_themselves(source, api, nod
     key = snapshot.snapshot_id.split("-")[0]
     wait_until(lambda: key not in everything_in_the_store(node), 90, "its files are gone")
     wait_until(lambda: made["metadata"]["name"] not in json.dumps(real_cluster.get("sandboxtemplates.agents.kruise.io")), 90, "no template")
-
-
-def behind(sandbox: Sandbox, api: dict) -> dict[str, list[str]]:
-    """The names of the objects behind a sandbox, by their part in it."""
-    path = f"{api['api_url']}/api/v1/sandbox/{sandbox.sandbox_id}/objects"
-    asked = urllib.request.Request(path, headers={"X-API-Key": api["api_key"]})
-    found: dict[str, list[str]] = {}
-    with urllib.request.urlopen(asked, timeout=30) as answer:
-        for one in json.load(answer)["data"]["objects"]:
-            found.setdefault(one["role"], []).append(one["name"])
-    return found
-
-
-def files_with(sandbox: Sandbox, token: str, api: dict) -> str:
-    """A file of a sandbox, as a client with this token reads it."""
-    headers = {"X-Access-Token": token, "E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983"}
-    asked = urllib.request.Request(f"{api['sandbox_url']}/files?path=/root/kept&username=root", headers=headers)
-    try:
-        with urllib.request.urlopen(asked, timeout=30) as answer:
-            return answer.read().decode()
-    except urllib.error.HTTPError as refused:
-        assert refused.code == 401, refused.code
-        raise SandboxException("401") from None
 
 
 def test_the_headers_say_what_a_snapshot_keeps_and_for_how_long(source, api, real_cluster):
@@ -293,6 +251,66 @@ def test_a_pool_of_clones_is_claimed_with_the_daemon_of_its_source(source, api, 
         real_cluster.delete(CHECKPOINTS, "of-source")
     else:
         Sandbox.delete_snapshot(identifier, **api)
+    wait_until(lambda: not saves(real_cluster), 90, "no checkpoint")
+
+
+def entry(snapshot: str, **fields) -> dict:
+    pool = {"size": 1, "startupCmd": ["sh", "-c", "echo begun > /tmp/begun"]}
+    return {"name": "ready", "template": snapshot, "description": "d", "pool": pool} | fields
+
+
+def write_catalogue(api: dict, *entries: dict) -> tuple[int, object]:
+    """Replaces the template catalogue. The answer of the API."""
+    return call(SimpleNamespace(url=api["api_url"]), api["api_key"], "POST", TEMPLATES, {"templates": list(entries)})
+
+
+def members(cluster, set_name: str) -> dict[str, str]:
+    """The members of a pool that wait and run, each with the checkpoint that its template names."""
+    labels = f"agents.kruise.io/sandbox-pool={set_name},agents.kruise.io/sandbox-claimed=false"
+    running = [one for one in cluster.get(KIND, labels=labels)["items"] if one.get("status", {}).get("phase") == "Running"]
+    restored = "agents.kruise.io/restore-from"
+    return {one["metadata"]["name"]: one["spec"]["template"]["metadata"]["annotations"][restored] for one in running}
+
+
+def test_an_entry_of_the_catalogue_starts_from_a_snapshot_and_its_pool_follows_it(source, api, node, real_cluster):
+    before = counted(source)
+    source.create_snapshot(name="basis:v1")
+    [first] = saves(real_cluster)
+    for refused, why in (({"port": 80}, "`port`"), ({"name": "basis"}, "same name"), ({"substrate": "ReplicaSet"}, "ReplicaSets")):
+        status, answer = write_catalogue(api, entry("basis:v1", **refused))
+        assert status == 400 and why in json.dumps(answer), answer
+    fields = {"env": {"SIZE": "small"}, "metadata": {"purpose": "pooled"}}
+    assert write_catalogue(api, entry("basis:v1", **fields))[0] == 200
+    pooled = {"metadata": {"create-on-no-stock": "false"}}
+    wait_until(lambda: members(real_cluster, "ready"), 150, "a restored member")
+    [(waiting, of)] = members(real_cluster, "ready").items()
+    assert of == first["status"]["checkpointId"]
+    claimed = Sandbox.create("ready", timeout=600, envs={"TASTE": "sweet"}, **pooled, **api)
+    assert resource_of(claimed) == waiting, "it comes from the pool"
+    # Names of the catalogue are those of its sandboxes, and the memory is the source's.
+    cold = Sandbox.create("ready", timeout=600, **api)
+    for sandbox, taste in ((claimed, "sweet"), (cold, "")):
+        goes_on(sandbox, before)
+        said = sandbox.commands.run("echo $E2B_SANDBOX_ID $COLOUR $SIZE $TASTE; cat /tmp/begun; hostname").stdout.split()
+        assert said == [sandbox.sandbox_id, "blue", "small", *([taste] if taste else []), "begun", resource_of(sandbox)]
+        info = sandbox.get_info()
+        assert info.name == "ready" and info.metadata["purpose"] == "pooled", info
+        assert behind(sandbox, api)["started_from"] == [first["metadata"]["name"]]
+    # A newer snapshot with the tag: the pool is filled from that.
+    source.files.write("/root/kept", "newer")
+    source.create_snapshot(name="basis:v1")
+    wait_until(lambda: set(members(real_cluster, "ready").values()) - {of}, 150, "a member of the newer one")
+    newer = Sandbox.create("ready", timeout=600, **pooled, **api)
+    assert newer.files.read("/root/kept") == "newer" and claimed.files.read("/root/kept") == "hello"
+    # The pool goes with its snapshot, and the sandboxes stay.
+    assert Sandbox.delete_snapshot("basis:v1", **api)
+    wait_until(lambda: not real_cluster.find(SETS, "ready"), 90, "no pool")
+    with pytest.raises(SandboxException, match="'ready' is based on 'basis:v1', which does not exist"):
+        Sandbox.create("ready", **api)
+    for sandbox in (claimed, cold, newer):
+        goes_on(sandbox, before)
+        sandbox.kill()
+    assert write_catalogue(api)[0] == 200
     wait_until(lambda: not saves(real_cluster), 90, "no checkpoint")
 
 

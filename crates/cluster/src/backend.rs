@@ -121,6 +121,7 @@ impl Backend {
             client: client.clone(),
             catalogue: catalogue.clone(),
             sets: sets.clone(),
+            saves: saves.clone(),
         };
         tasks.spawn("pools of templates", pools.keep());
         let installation = Cluster::of(client.clone(), limits).await;

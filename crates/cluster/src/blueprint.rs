@@ -5,11 +5,11 @@
 mod render;
 
 use serde_json::{Map, Value};
-use shoal_core::catalogue::EntryName;
+use shoal_core::catalogue::{Entry, EntryName};
 use shoal_crds::kruise::names::{SBX_PREFIX, is_key, is_label_value, is_reserved};
 use shoal_crds::parts::Pairs;
 
-pub(crate) use self::render::{Rendered, can_become, is_same, requested};
+pub(crate) use self::render::{Rendered, can_become, check, is_same, label, requested};
 
 /// The blueprint of an installation without its own.
 pub(crate) const DEFAULT: &str = include_str!("blueprint/default.yaml");
@@ -29,6 +29,11 @@ const OWN_LABELS: [&str; 2] = ["owner", "sandbox"];
 pub(crate) struct InvalidBlueprint(String);
 
 impl InvalidBlueprint {
+    /// Why an entry cannot be carried out.
+    pub(crate) fn of(entry: &Entry, why: &str) -> Self {
+        Self(format!("template {:?}: {why}", entry.name.as_str()))
+    }
+
     /// Two entries would have one object.
     pub(crate) fn names(one: &EntryName, other: &EntryName) -> Self {
         Self(format!(

@@ -1,6 +1,8 @@
 //! Entries of the catalogue as SandboxSets: a name becomes the set whose member a sandbox would be, in the namespace
 //! of the caller. Most of these sets are not in the cluster; those with a pool are, so that the operator fills it.
 
+mod saved;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -11,11 +13,13 @@ use shoal_core::catalogue::{
     CUSTOM, Catalogue as Entries, Entry, EntryName, Match, Origin, Substrate,
 };
 use shoal_core::image::ImageName;
+use shoal_core::template::TemplateRef;
 use shoal_crds::kruise::names::runtime::AGENT_RUNTIME;
 use shoal_crds::kruise::names::{REPLICA_SET, annotation};
 use shoal_crds::kruise::{MaxUnavailable, RuntimeRef, SandboxSet, SandboxSetSpec, revision};
 
 use crate::blueprint::{Blueprint, InvalidBlueprint, Rendered};
+use crate::saves::{SavedSandbox, Saves};
 
 /// The longest name of an entry that is its set's, too: the names of pods and of ReplicaSets are longer.
 const LONGEST_NAME: usize = 40;
@@ -31,6 +35,18 @@ pub(crate) struct EntrySet {
     /// The resources of the main container once the sandbox is in use.
     pub(crate) resources: Value,
     pub(crate) revision: String,
+    /// The snapshot that its sandboxes start from.
+    pub(crate) saved: Option<SavedSandbox>,
+}
+
+/// Why an entry has no set in a namespace.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoSet {
+    #[error(transparent)]
+    Unfit(#[from] InvalidBlueprint),
+    /// The namespace has no such snapshot.
+    #[error("no snapshot {0}")]
+    NoSnapshot(TemplateRef),
 }
 
 impl EntrySet {
@@ -47,16 +63,24 @@ impl EntrySet {
         } = blueprint.render(entry, image)?;
         let kept = entry.persistent_contents.clone();
         let spec = SandboxSetSpec {
-            replicas: size(entry),
             persistent_contents: kept.map(Vec::from).unwrap_or_default(),
             runtimes: vec![RuntimeRef {
                 name: AGENT_RUNTIME.to_owned(),
             }],
             template: Some(template),
-            update_strategy: max_unavailable(entry),
             ..SandboxSetSpec::default()
         };
-        Ok(Self {
+        Ok(Self::with(entry, spec, resources, namespace))
+    }
+
+    /// The set with what a sandbox is made of in this specification.
+    fn with(entry: &Arc<Entry>, spec: SandboxSetSpec, resources: Value, namespace: &str) -> Self {
+        let spec = SandboxSetSpec {
+            replicas: size(entry),
+            update_strategy: max_unavailable(entry),
+            ..spec
+        };
+        Self {
             revision: revision::of_set(&spec),
             set: Arc::new(SandboxSet {
                 metadata: ObjectMeta {
@@ -70,19 +94,24 @@ impl EntrySet {
             }),
             entry: entry.clone(),
             resources,
-        })
+            saved: None,
+        }
     }
 
-    /// The set of a match.
+    /// The set of a match. A snapshot is that of the namespace.
     pub(crate) fn of_match(
         found: &Match,
         blueprint: &Blueprint,
+        saves: &Saves,
         namespace: &str,
-    ) -> Result<Self, InvalidBlueprint> {
+    ) -> Result<Self, NoSet> {
         match &found.origin {
-            Origin::Image(image) => Self::of(&found.entry, image, blueprint, namespace),
-            // Refused by name.
-            Origin::Template(_) => Self::of(&found.entry, &sample(), blueprint, namespace),
+            Origin::Image(image) => Ok(Self::of(&found.entry, image, blueprint, namespace)?),
+            Origin::Template(snapshot) => {
+                let saved = saves.find_meant(namespace, snapshot);
+                let set = saved.and_then(|saved| Self::of_saved(&found.entry, saved, namespace));
+                set.ok_or_else(|| NoSet::NoSnapshot(snapshot.clone()))
+            }
         }
     }
 
@@ -117,7 +146,7 @@ fn annotations(entry: &Entry) -> BTreeMap<String, String> {
         annotation::TEMPLATE_ENTRY.to_owned(),
         entry.name.to_string(),
     )]);
-    if entry.substrate != Some(Substrate::SandboxSet) {
+    if entry.template.is_none() && entry.substrate != Some(Substrate::SandboxSet) {
         annotations.insert(annotation::KEPT_BY.to_owned(), REPLICA_SET.to_owned());
     }
     if let Some(words) = entry.startup_argv() {
@@ -178,15 +207,11 @@ pub(crate) fn set_name(name: &EntryName) -> String {
 pub(crate) fn check(entries: &Entries, blueprint: &Blueprint) -> Result<(), InvalidBlueprint> {
     let mut names = HashMap::new();
     for entry in entries.entries() {
-        let found = Match {
-            entry: entry.clone(),
-            origin: match entry.origin().filter(|_| !entry.is_dynamic()) {
-                Some(origin) => origin,
-                None => Origin::Image(sample()),
-            },
-            captured: None,
-        };
-        EntrySet::of_match(&found, blueprint, "")?;
+        match entry.origin().filter(|_| !entry.is_dynamic()) {
+            Some(Origin::Image(image)) => drop(EntrySet::of(entry, &image, blueprint, "")?),
+            Some(Origin::Template(snapshot)) => saved::check(entry, &snapshot)?,
+            None => drop(EntrySet::of(entry, &sample(), blueprint, "")?),
+        }
         if let Some(other) = names.insert(set_name(&entry.name), &entry.name) {
             return Err(InvalidBlueprint::names(&entry.name, other));
         }

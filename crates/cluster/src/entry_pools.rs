@@ -2,8 +2,11 @@
 //!
 //! Every replica writes them, each with the optimistic lock, and never over sets of a newer catalogue.
 //! The size of a set is written when the size in its entry changes, so that an autoscaler may change it in between.
+//!
+//! An entry over a snapshot has a pool where a namespace has that snapshot. The pool follows the snapshot's tag, and goes
+//! with the snapshot.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,19 +17,34 @@ use shoal_crds::kruise::SandboxSet;
 use shoal_crds::kruise::names::annotation;
 
 use crate::catalogue::{Catalogue, State};
-use crate::entries::{self, EntrySet};
+use crate::entries::{self, EntrySet, NoSet};
 use crate::failure;
 use crate::identity::{Key, key};
+use crate::saves::Saves;
 use crate::watched::Watched;
 
 /// How often the sets are compared with an unchanged catalogue: a set may have been deleted.
 const LOOK: Duration = Duration::from_secs(20);
+
+/// The shortest time between two looks: many snapshots may be taken at once.
+const REST: Duration = Duration::from_secs(1);
 
 /// Keeps the sets of the pools.
 pub(crate) struct EntryPools {
     pub(crate) client: Client,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) sets: Arc<Watched<SandboxSet>>,
+    pub(crate) saves: Arc<Saves>,
+}
+
+/// The sets of a catalogue.
+#[derive(Default)]
+struct Wanted {
+    sets: HashMap<Key, EntrySet>,
+    /// Those whose snapshot does not exist.
+    without_snapshot: HashSet<Key>,
+    /// Whether an entry starts from a snapshot.
+    has_snapshots: bool,
 }
 
 /// The desired state of a set.
@@ -42,27 +60,44 @@ enum Need {
 }
 
 impl EntryPools {
-    /// Writes the sets, now and after each change of the catalogue. Never ends.
+    /// Writes the sets, now and after each change of the catalogue and of its snapshots. Never ends.
     pub(crate) async fn keep(self) {
         self.sets.synced().await;
+        self.saves.synced().await;
         let mut changes = self.catalogue.changes();
+        let mut snapshots = self.saves.checkpoints.changes();
+        let mut templates = self.saves.templates.changes();
+        let mut before = Wanted::default();
         loop {
             changes.borrow_and_update();
-            self.write_all().await;
-            // The sender is in the catalogue, which this has.
-            let _ = tokio::time::timeout(LOOK, changes.changed()).await;
+            snapshots.borrow_and_update();
+            templates.borrow_and_update();
+            let state = self.catalogue.state();
+            // Before the first catalogue nothing is known of any pool.
+            if state.in_force.updated_at.is_some() {
+                let wanted = self.wanted(&state);
+                tell_missing(&wanted, &before);
+                self.write_all(&wanted, state.in_force.version).await;
+                before = wanted;
+            }
+            // The senders are in the catalogue and the snapshots, which this has.
+            let saved = async {
+                tokio::select! {
+                    _ = snapshots.changed() => {}
+                    _ = templates.changed() => {}
+                }
+                tokio::time::sleep(REST).await;
+            };
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                _ = changes.changed() => {}
+                () = saved, if before.has_snapshots => {}
+            }
         }
     }
 
-    async fn write_all(&self) {
-        let state = self.catalogue.state();
-        // Before the first catalogue nothing is known of any pool.
-        if state.in_force.updated_at.is_none() {
-            return;
-        }
-        let version = state.in_force.version;
-        let wanted = self.wanted(&state);
-        for (key, set) in &wanted {
+    async fn write_all(&self, wanted: &Wanted, version: u64) {
+        for (key, set) in &wanted.sets {
             let known = self.sets.get(key);
             let written = match need(set, known.as_deref(), version) {
                 Need::Nothing => Ok(()),
@@ -87,24 +122,30 @@ impl EntryPools {
         };
         for set in self.sets.filter(here) {
             let key = key(&set.metadata);
-            if !wanted.contains_key(&key) && written_from(&set) <= version {
+            // A snapshot of the same name may be about to replace the one that it has.
+            let waits = wanted.without_snapshot.contains(&key) && has_snapshot(&self.saves, &set);
+            if !wanted.sets.contains_key(&key) && !waits && written_from(&set) <= version {
                 tell(&key, self.delete(&key, &set).await);
             }
         }
     }
 
-    fn wanted(&self, state: &State) -> HashMap<Key, EntrySet> {
+    fn wanted(&self, state: &State) -> Wanted {
         let entries = state.in_force.catalogue.entries().iter();
         let pooled = entries.filter(|entry| entries::has_pool(entry));
-        let mut wanted = HashMap::new();
+        let mut wanted = Wanted::default();
         for entry in pooled {
             let Some(found) = state.in_force.catalogue.exact(entry.name.as_str()) else {
                 continue;
             };
+            wanted.has_snapshots |= entry.template.is_some();
             for namespace in &self.catalogue.pool_namespaces {
-                // It was rendered before the catalogue came into force.
-                if let Ok(set) = EntrySet::of_match(&found, &state.blueprint, namespace) {
-                    wanted.insert(key(&set.set.metadata), set);
+                let at = (namespace.clone(), entries::set_name(&entry.name));
+                match EntrySet::of_match(&found, &state.blueprint, &self.saves, namespace) {
+                    Ok(set) => drop(wanted.sets.insert(at, set)),
+                    Err(NoSet::NoSnapshot(_)) => drop(wanted.without_snapshot.insert(at)),
+                    // It was rendered before the catalogue came into force.
+                    Err(NoSet::Unfit(_)) => {}
                 }
             }
         }
@@ -144,6 +185,26 @@ impl EntryPools {
             None => self.sets.end(key, set.metadata.uid.as_deref()),
         }
         Ok(())
+    }
+}
+
+/// Whether the snapshot that the members of a set start from exists.
+fn has_snapshot(saves: &Saves, set: &SandboxSet) -> bool {
+    let (namespace, _) = key(&set.metadata);
+    let template = set.spec.template.as_ref();
+    let annotations = template.map(|template| &template.metadata.annotations);
+    let id = annotations.and_then(|annotations| annotations.get(annotation::RESTORE_FROM));
+    id.is_some_and(|id| saves.find(&namespace, id).is_some())
+}
+
+/// Logs once which pools lack their snapshot.
+fn tell_missing(wanted: &Wanted, before: &Wanted) {
+    for (namespace, name) in wanted.without_snapshot.difference(&before.without_snapshot) {
+        tracing::warn!(
+            namespace,
+            name,
+            "the pool of a template waits: the namespace has no such snapshot"
+        );
     }
 }
 
@@ -206,6 +267,7 @@ mod tests {
 
     use super::*;
     use crate::blueprint::{self, Blueprint};
+    use crate::saves;
 
     fn entry_set(size: u32, image: &str) -> EntrySet {
         let fields =
@@ -260,6 +322,24 @@ mod tests {
             need(&entry_set(3, "newer"), Some(&known), 10),
             Need::Replace(_)
         ));
+    }
+
+    #[test]
+    fn a_pool_has_the_snapshot_that_its_members_start_from_while_that_exists() {
+        let saves = saves::tests::known();
+        let mut pool = made(&entry_set(1, "a"), 1, &json!({}));
+        assert!(!has_snapshot(&saves, &pool), "it starts from an image");
+        let template = pool.spec.template.as_mut().unwrap();
+        let annotations = &mut template.metadata.annotations;
+        annotations.insert(
+            annotation::RESTORE_FROM.to_owned(),
+            saves::tests::KEY.to_owned(),
+        );
+        assert!(has_snapshot(&saves, &pool));
+        saves
+            .checkpoints
+            .end(&("team".to_owned(), "s-x".to_owned()), Some("u"));
+        assert!(!has_snapshot(&saves, &pool));
     }
 
     #[test]

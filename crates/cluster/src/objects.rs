@@ -111,7 +111,7 @@ fn checkpoints(
     namespace: &str,
     saved: &[Arc<Checkpoint>],
 ) -> Vec<BackingObject> {
-    let origin = sandbox.annotation(annotation::RESTORE_FROM);
+    let origin = sandbox.restored_from(sandbox.spec.template.as_ref());
     let role_of = |checkpoint: &Checkpoint| {
         let id = checkpoint
             .status

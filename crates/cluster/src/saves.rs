@@ -73,6 +73,12 @@ impl Saves {
         }
     }
 
+    /// Waits until all checkpoints and their templates are known.
+    pub(crate) async fn synced(&self) {
+        self.checkpoints.synced().await;
+        self.templates.synced().await;
+    }
+
     /// The complete checkpoint with this id, or with this name and tag, in a namespace.
     pub(crate) fn find(&self, namespace: &str, text: &str) -> Option<SavedSandbox> {
         self.find_meant(namespace, &text.parse().ok()?)

@@ -199,7 +199,8 @@ impl TemplatesPort for Templates {
         }
         let state = self.catalogue.state();
         let found = state.in_force.catalogue.by_id(id.as_str())?;
-        let set = EntrySet::of_match(&found, &state.blueprint, "").ok()?;
+        // An entry over a snapshot is another one in each namespace.
+        let set = EntrySet::of_match(&found, &state.blueprint, &self.saves, "").ok()?;
         Some(Arc::new(found::of_entry(&set, state.created)))
     }
 
@@ -214,7 +215,7 @@ impl TemplatesPort for Templates {
             .collect();
         let created = self.catalogue.state().created;
         templates.extend(
-            self.entries()
+            self.entries(principal)
                 .iter()
                 .map(|set| Arc::new(found::of_entry(set, created))),
         );

@@ -51,6 +51,7 @@ pub(crate) struct Watched<K> {
     /// Waiters for changes of an object.
     waiting: Mutex<HashMap<Key, Arc<Notify>>>,
     synced: watch::Sender<bool>,
+    changed: watch::Sender<()>,
 }
 
 /// The other names of an object.
@@ -84,6 +85,7 @@ impl<K: Kind> Watched<K> {
             index,
             waiting: Mutex::default(),
             synced: watch::Sender::new(false),
+            changed: watch::Sender::new(()),
         }
     }
 
@@ -140,6 +142,12 @@ impl<K: Kind> Watched<K> {
         if let Some(waiting) = self.waiting.lock().get(key) {
             waiting.notify_waiters();
         }
+        self.changed.send_replace(());
+    }
+
+    /// Tells of each change of any object.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// Begins a list of all objects.

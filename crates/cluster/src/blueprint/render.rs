@@ -6,9 +6,10 @@ use serde_json::{Map, Value, json};
 use shoal_core::catalogue::{Entry, EntryNetwork, EntryResources, Pool};
 use shoal_core::image::ImageName;
 use shoal_core::resources::RequestedResources;
-use shoal_crds::kruise::names::{label, label_value};
+use shoal_crds::kruise::names::label::ALLOW_INTERNET_ACCESS;
+use shoal_crds::kruise::names::label_value;
 use shoal_crds::kruise::quantity::nano_of;
-use shoal_crds::parts::{PodMetadata, PodTemplate};
+use shoal_crds::parts::{Pairs, PodMetadata, PodTemplate};
 
 use super::{Blueprint, InvalidBlueprint, invalid, is_steering};
 
@@ -31,10 +32,15 @@ impl Blueprint {
         entry: &Entry,
         image: &ImageName,
     ) -> Result<Rendered, InvalidBlueprint> {
-        let told = |error: InvalidBlueprint| {
-            InvalidBlueprint(format!("template {:?}: {error}", entry.name.as_str()))
-        };
-        check(entry).map_err(told)?;
+        check(entry)?;
+        let told = |InvalidBlueprint(why)| InvalidBlueprint::of(entry, &why);
+        match &entry.user {
+            Some(user) if user.parse::<u32>().is_err() => {
+                return invalid("`user`: a pod runs as the number of a user, as in \"1000\"")
+                    .map_err(told);
+            }
+            _ => {}
+        }
         let mut pod = self.pod.clone();
         if let Some(runtime) = &entry.runtime {
             pod.insert("runtimeClassName".to_owned(), runtime.as_str().into());
@@ -48,20 +54,7 @@ impl Blueprint {
             fill(main, entry, image).map_err(told)?
         };
         let mut labels = self.labels.clone();
-        let name = label_value(entry.name.as_str());
-        labels.insert(
-            "sbx-template".to_owned(),
-            name.trim_end_matches(['-', '_', '.']).to_owned(),
-        );
-        labels.insert("sbx-pool".to_owned(), "true".to_owned());
-        if entry
-            .network
-            .as_ref()
-            .and_then(|network| network.allow_internet_access)
-            == Some(false)
-        {
-            labels.insert(label::ALLOW_INTERNET_ACCESS.to_owned(), "false".to_owned());
-        }
+        label(&mut labels, entry);
         Ok(Rendered {
             template: PodTemplate {
                 spec: pod.into(),
@@ -75,13 +68,27 @@ impl Blueprint {
     }
 }
 
-/// Refuses what no pod here has.
-fn check(entry: &Entry) -> Result<(), InvalidBlueprint> {
-    if let Some(key) = entry.metadata.keys().find(|key| is_steering(key)) {
-        return invalid(format!("`metadata.{key}` is reserved"));
+/// Gives the pods of an entry's pool their labels.
+pub(crate) fn label(labels: &mut Pairs, entry: &Entry) {
+    let name = label_value(entry.name.as_str());
+    labels.insert(
+        "sbx-template".to_owned(),
+        name.trim_end_matches(['-', '_', '.']).to_owned(),
+    );
+    labels.insert("sbx-pool".to_owned(), "true".to_owned());
+    let network = entry.network.as_ref();
+    if network.and_then(|network| network.allow_internet_access) == Some(false) {
+        labels.insert(ALLOW_INTERNET_ACCESS.to_owned(), "false".to_owned());
     }
-    if entry.template.is_some() {
-        return invalid("`template`: a cluster has no built templates: say an `image`");
+}
+
+/// Refuses what no pod here has.
+pub(crate) fn check(entry: &Entry) -> Result<(), InvalidBlueprint> {
+    if let Some(key) = entry.metadata.keys().find(|key| is_steering(key)) {
+        return Err(InvalidBlueprint::of(
+            entry,
+            &format!("`metadata.{key}` is reserved"),
+        ));
     }
     if let Some(network) = &entry.network
         && *network
@@ -90,16 +97,12 @@ fn check(entry: &Entry) -> Result<(), InvalidBlueprint> {
                 ..EntryNetwork::default()
             })
     {
-        return invalid(
+        return Err(InvalidBlueprint::of(
+            entry,
             "`network`: only `allowInternetAccess` is carried out in a cluster: create a NetworkPolicy or a TrafficPolicy for the rest",
-        );
+        ));
     }
-    match &entry.user {
-        Some(user) if user.parse::<u32>().is_err() => {
-            invalid("`user`: a pod runs as the number of a user, as in \"1000\"")
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Sets the main container's fields. Returns its resources in use; those of a waiting member are set.

@@ -49,9 +49,9 @@ async fn what_cannot_be_read_leaves_the_last_good_one_in_force() {
         (8, r#"[{"name": "code", "description": "d"}]"#, "", "image"),
         (
             9,
-            r#"[{"name": "b", "template": "base", "description": "d"}]"#,
+            r#"[{"name": "b", "template": "base", "user": "1000", "description": "d"}]"#,
             "",
-            "no built templates",
+            "the pod that was saved",
         ),
     ] {
         catalogue.load(&map(version, entries, blueprint));

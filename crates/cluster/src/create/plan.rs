@@ -35,7 +35,7 @@ pub(super) struct Plan {
     pub(super) set: Arc<SandboxSet>,
     /// The plan if the template is an entry of the catalogue.
     pub(super) entry: Option<entry::OfEntry>,
-    /// The id of the checkpoint that the sandbox is a clone of.
+    /// The id of the snapshot that the request names.
     pub(super) restored_from: Option<String>,
     pub(super) claiming: Claiming,
     /// The resources of the main container of a sandbox with a size of its own.
@@ -146,8 +146,8 @@ impl Sandboxes {
             entry::OfEntry::of(entry, &new, principal, id.as_deref())
         });
         let mut options = Options::take(&mut new.metadata)?;
-        // Clones wait in no pool.
-        options.pooled_only &= found.saved().is_none();
+        // Clones of a snapshot wait in no pool, unless an entry names it.
+        options.pooled_only &= found.snapshot().is_none();
         let size = size::of_request(&found, &new, &options)?;
         let saved = found.saved().and_then(SavedSandbox::init);
         let now = Time::now();
@@ -186,7 +186,7 @@ impl Sandboxes {
         Ok(Plan {
             set,
             entry,
-            restored_from: found.saved().map(|saved| saved.id().to_owned()),
+            restored_from: found.snapshot().map(|saved| saved.id().to_owned()),
             claiming,
             size,
             resize: new.resize,
@@ -208,6 +208,11 @@ impl Sandboxes {
             Err(CreateError::Template(TemplateError::NotFound(name)))
                 if self.look_up_set(principal, &name).await?
                     || self.look_up_snapshot(principal, &name).await? =>
+            {
+                self.templates.named(principal, template, image)
+            }
+            Err(CreateError::Template(TemplateError::NoBase { base, .. }))
+                if self.look_up_snapshot(principal, &base.to_string()).await? =>
             {
                 self.templates.named(principal, template, image)
             }

@@ -27,8 +27,7 @@ pub(super) fn of_request(
     new: &SandboxRequest,
     options: &Options,
 ) -> Result<Option<Value>, CreateError> {
-    // An entry has rules of its own: its members may grow.
-    if !is_asked(new) || found.entry().is_some() {
+    if !is_asked(new) {
         return Ok(None);
     }
     if found.saved().is_some() {
@@ -37,6 +36,10 @@ pub(super) fn of_request(
             instead: "take the snapshot of a sandbox of that size",
         };
         return Err(CreateError::Sandbox(SandboxError::NotServed(absent)));
+    }
+    // An entry has rules of its own: its members may grow.
+    if found.entry().is_some() {
+        return Ok(None);
     }
     if options.pooled_only {
         let why = "Bad extension param: create-on-no-stock=false: a sandbox with a size of its own comes from no pool";

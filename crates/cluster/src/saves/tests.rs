@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const KEY: &str = "0123456789abcdef0123456789abcdef-0123456789abcdef01234567";
+pub(crate) const KEY: &str = "0123456789abcdef0123456789abcdef-0123456789abcdef01234567";
 
 fn saved(change: &Value) -> (Checkpoint, SandboxTemplate) {
     let mut checkpoint = json!({
@@ -27,18 +27,34 @@ fn saved(change: &Value) -> (Checkpoint, SandboxTemplate) {
     (checkpoint, serde_json::from_value(template).unwrap())
 }
 
-fn found(change: &Value, owner: &str) -> Option<SavedSandbox> {
+fn with(change: &Value, owner: &str) -> Saves {
     let (checkpoint, mut template) = saved(change);
     template.metadata.owner_references.as_mut().unwrap()[0].uid = owner.to_owned();
     let saves = Saves::new();
     saves.checkpoints.put(checkpoint);
     saves.templates.put(template);
-    saves.find("team", KEY)
+    saves
+}
+
+fn found(change: &Value, owner: &str) -> Option<SavedSandbox> {
+    with(change, owner).find("team", KEY)
+}
+
+/// Those that contain one, with the id [`KEY`].
+pub(crate) fn known() -> Saves {
+    with(&json!({}), "u")
 }
 
 /// A snapshot with memory.
 pub(crate) fn any() -> SavedSandbox {
     found(&json!({}), "u").unwrap()
+}
+
+/// The same, with this id.
+pub(crate) fn with_id(id: &str) -> SavedSandbox {
+    let (mut checkpoint, template) = saved(&json!({}));
+    checkpoint.status.as_mut().unwrap().checkpoint_id = id.to_owned();
+    SavedSandbox::of(Arc::new(checkpoint), Tags::new(), &template)
 }
 
 #[test]

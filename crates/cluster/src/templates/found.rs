@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::Source;
-use shoal_core::catalogue::{CUSTOM, Match, Origin};
+use shoal_core::catalogue::{CUSTOM, Match};
 use shoal_core::clock::Timestamp;
 use shoal_core::image::ImageName;
 use shoal_core::ports::create::CreateError;
@@ -15,7 +15,7 @@ use shoal_crds::kruise::SandboxSet;
 
 use super::Templates;
 use crate::blueprint::InvalidBlueprint;
-use crate::entries::EntrySet;
+use crate::entries::{EntrySet, NoSet};
 use crate::saves::SavedSandbox;
 use crate::{identity, pod};
 
@@ -51,11 +51,17 @@ impl Found {
     }
 
     /// The snapshot, if it is one.
-    pub(crate) fn saved(&self) -> Option<&SavedSandbox> {
+    pub(crate) fn snapshot(&self) -> Option<&SavedSandbox> {
         match self {
             Self::Snapshot(saved) => Some(saved),
             Self::Set(_) | Self::Entry(..) | Self::Image(..) => None,
         }
+    }
+
+    /// The snapshot that sandboxes start from: it, or that of the entry.
+    pub(crate) fn saved(&self) -> Option<&SavedSandbox> {
+        let of_entry = || self.entry()?.saved.as_ref();
+        self.snapshot().or_else(of_entry)
     }
 
     /// The template that the caller sees, if it is one.
@@ -74,7 +80,11 @@ impl Found {
             Self::Snapshot(saved) => Resolved::of_snapshot(Arc::new(saved.record())),
             Self::Entry(entry, found) => {
                 let image = pod::image(entry.set.spec.template.as_ref());
-                Resolved::of_entry(found, image, None)
+                let base = entry
+                    .saved
+                    .as_ref()
+                    .map(|saved| Arc::new(of_base(&entry, saved)));
+                Resolved::of_entry(found, image, base)
             }
             Self::Image(_, image) => Resolved::of_image(CUSTOM, image, Source::Request),
         }
@@ -102,6 +112,25 @@ pub(super) fn of_entry(entry: &EntrySet, created: Timestamp) -> Template {
             identity::build("", name.as_str(), &entry.revision),
             pod::image(template),
             created,
+        )
+    }
+}
+
+/// The snapshot below an entry, as a template.
+fn of_base(entry: &EntrySet, saved: &SavedSandbox) -> Template {
+    let record = saved.record();
+    let template = saved.set().spec.template.as_ref();
+    Template {
+        team: Some(record.team),
+        names: record.name.into_iter().collect(),
+        resources: pod::resources(template),
+        runtime: Some(pod::runtime(template)),
+        user: String::new(),
+        ..Template::over(
+            record.template,
+            identity::build("", entry.entry.name.as_str(), &entry.revision),
+            pod::image(template),
+            record.created_at,
         )
     }
 }
@@ -137,9 +166,15 @@ impl Templates {
         let Some(found) = found else {
             return Ok(None);
         };
-        let set = EntrySet::of_match(&found, &state.blueprint, principal.slug.as_str());
-        let set = set.map_err(|error| unfit(&error))?;
-        Ok(Some(Found::Entry(Box::new(set), found)))
+        let namespace = principal.slug.as_str();
+        match EntrySet::of_match(&found, &state.blueprint, &self.saves, namespace) {
+            Ok(set) => Ok(Some(Found::Entry(Box::new(set), found))),
+            Err(NoSet::Unfit(error)) => Err(unfit(&error)),
+            Err(NoSet::NoSnapshot(base)) => {
+                let entry = found.entry.name.to_string();
+                Err(TemplateError::NoBase { entry, base }.into())
+            }
+        }
     }
 
     /// The targets of a request's template and image.
@@ -182,16 +217,15 @@ impl Templates {
         Ok(Found::Image(Box::new(set), image.clone()))
     }
 
-    /// All static entries.
-    pub(super) fn entries(&self) -> Vec<EntrySet> {
+    /// All static entries that the caller has.
+    pub(super) fn entries(&self, principal: &Principal) -> Vec<EntrySet> {
         let state = self.catalogue.state();
-        let entries = state.in_force.catalogue.entries().iter();
-        let fixed = entries.filter(|entry| !entry.is_dynamic());
-        fixed
-            .filter_map(|entry| match entry.origin()? {
-                Origin::Image(image) => EntrySet::of(entry, &image, &state.blueprint, "").ok(),
-                Origin::Template(_) => None,
-            })
-            .collect()
+        let all = &state.in_force.catalogue;
+        let namespace = principal.slug.as_str();
+        let found = all.entries().iter().filter_map(|entry| {
+            let found = all.exact(entry.name.as_str())?;
+            EntrySet::of_match(&found, &state.blueprint, &self.saves, namespace).ok()
+        });
+        found.collect()
     }
 }

@@ -99,8 +99,8 @@ pub enum TemplateError {
     NotFound(String),
     /// The base of a catalogue entry does not exist, or its team has not published it.
     #[error(
-        "template '{entry}' is based on '{base}', which does not exist: build that first, or have the \
-         catalogue say another"
+        "template '{entry}' is based on '{base}', which does not exist: build or save that first, or have \
+         the catalogue say another"
     )]
     NoBase {
         /// The entry.

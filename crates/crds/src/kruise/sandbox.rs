@@ -226,6 +226,16 @@ impl Sandbox {
         labels.get(key).map(String::as_str)
     }
 
+    /// The checkpoint that its own annotation, or that of its pod template, names for its first pod.
+    #[must_use]
+    pub fn restored_from<'a>(&'a self, template: Option<&'a PodTemplate>) -> Option<&'a str> {
+        let of_template = template.and_then(|template| {
+            let named = template.metadata.annotations.get(annotation::RESTORE_FROM);
+            named.map(String::as_str).filter(|name| !name.is_empty())
+        });
+        self.annotation(annotation::RESTORE_FROM).or(of_template)
+    }
+
     /// An annotation that is not empty.
     #[must_use]
     pub fn annotation(&self, key: &str) -> Option<&str> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use shoal_checkpoint::{DAEMON, RUNTIME_PREFIX};
-use shoal_crds::kruise::names::{GROUP, RUNTIME_CLASS, VERSION, annotation, label, label_value};
+use shoal_crds::kruise::names::{GROUP, RUNTIME_CLASS, VERSION, label, label_value};
 use shoal_crds::kruise::{RuntimeRef, Sandbox, revision};
 use shoal_crds::parts::Pairs;
 use shoal_crds::parts::{PodTemplate, VolumeClaimTemplate};
@@ -56,14 +56,7 @@ impl Blueprint {
 
     /// The checkpoint that the sandbox, or its template, names.
     pub(super) fn restored_from<'a>(&'a self, sandbox: &'a Sandbox) -> Option<&'a str> {
-        let own = sandbox.annotation(annotation::RESTORE_FROM);
-        let of_template = self
-            .template
-            .metadata
-            .annotations
-            .get(annotation::RESTORE_FROM);
-        own.or(of_template.map(String::as_str))
-            .filter(|name| !name.is_empty())
+        sandbox.restored_from(Some(&self.template))
     }
 
     /// The labels of the pod.
