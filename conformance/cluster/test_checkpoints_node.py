@@ -453,7 +453,7 @@ def test_a_community_sandbox_keeps_its_memory_while_it_is_suspended(node, real_c
     real_cluster.apply(made)
     has_condition(real_cluster, "sleeper", "Ready", "DependenciesReady")
     wait_until(lambda: count(real_cluster, "sleeper") > 0, 60, "it counts")
-    for _ in range(2):
+    for expires in (False, True):
         drawn, before = state(real_cluster, "sleeper")
         mode(real_cluster, "sleeper", "Suspended")
         told = has_condition(real_cluster, "sleeper", "Suspended", "PodTerminated")
@@ -462,6 +462,12 @@ def test_a_community_sandbox_keeps_its_memory_while_it_is_suspended(node, real_c
         assert told["status"] == "True" and name in told["message"], told
         assert real_cluster.get(COMMUNITY, "sleeper")["metadata"]["annotations"]["shoal.dev/saved-by"] == name
         assert not real_cluster.get("pods", fields="metadata.name=sleeper")["items"]
+        if expires:
+            # Its policy is to be retained, and its memory with it.
+            real_cluster.patch(COMMUNITY, "sleeper", {"spec": {"shutdownTime": "2026-01-02T03:04:05Z", "shutdownPolicy": "Retain"}})
+            has_condition(real_cluster, "sleeper", "Ready", "SandboxExpired")
+            assert [one["metadata"]["name"] for one in saves_of(real_cluster, "sleeper")] == [name]
+            real_cluster.patch(COMMUNITY, "sleeper", {"spec": {"shutdownTime": None}})
         mode(real_cluster, "sleeper", "Running")
         has_condition(real_cluster, "sleeper", "Ready", "DependenciesReady")
         after, last = state(real_cluster, "sleeper")

@@ -1,9 +1,8 @@
 //! The images on this node, and which of them are private.
 //!
-//! An image that was fetched with an account is not for every team. Such an image is used as it lies
-//! on the node only for a request with an account; for all others the registry is asked whether it may
-//! be had without one. The note of a name holds the digest of its open image: whatever comes of a fetch
-//! with an account, and whatever else is fetched at the same time, no other image is open.
+//! An image that was fetched with an account is private. Only requests with an account use the copy on the node at once; for
+//! other requests, the registry must confirm that the image can be fetched anonymously. The note of a name has the digest of
+//! the image that was confirmed: fetches with an account, even at the same time, open no other image.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -44,7 +44,7 @@ pub(crate) enum Refusal {
     QuotaExceeded,
     /// An internal route of the daemon, with the requested path.
     Internal(String),
-    /// The machine of a session, whose ports are closed but for its preview.
+    /// The sandbox is a session's machine: only its preview port is open.
     OnlyPreview,
     /// A `CONNECT` that does not open a WebSocket.
     Connect,

@@ -19,7 +19,7 @@ const API: &str = "api";
 /// The target of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KruisePath {
-    /// It is none of OpenKruise's.
+    /// The path belongs to another API.
     Other,
     /// The API.
     Api,

@@ -150,7 +150,7 @@ pub(crate) fn apply(pod: &mut Value, origin: &Origin) -> Result<(), String> {
     }
     let spec = &mut pod["spec"];
     if origin.of_pause {
-        // Its checkpoint goes when it runs. It must not begin again, at that point or from the beginning.
+        // The checkpoint is deleted once the pod runs: a container cannot be restarted from it.
         spec["restartPolicy"] = "Never".into();
     }
     // The mounts of both pods must be the same, and the token is one.

@@ -95,7 +95,7 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a pod may have this address: it is none of the router's own machine or link.
+/// Whether a pod may have this address: not loopback, link-local, multicast or unspecified.
 pub(crate) fn is_of_pods(address: IpAddr) -> bool {
     let address = address.to_canonical();
     let link_local = match address {

@@ -43,7 +43,7 @@ impl CheckpointSpec {
             .find(|name| !name.is_empty())
     }
 
-    /// Whether it keeps nothing but the difference between the pod and its template.
+    /// Whether it keeps only the difference between the pod and its template.
     #[must_use]
     pub fn is_pod_info(&self) -> bool {
         matches!(self.persistent_contents.as_slice(), [only] if only == content::POD_INFO)

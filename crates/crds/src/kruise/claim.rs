@@ -34,7 +34,7 @@ pub struct SandboxClaimSpec {
     /// Labels of the sandboxes and their pods.
     #[serde(default, skip_serializing_if = "Pairs::is_empty")]
     pub labels: Pairs,
-    /// Annotations of the sandboxes and, but for reserved keys, of their pods.
+    /// Annotations of the sandboxes and, except for reserved keys, of their pods.
     #[serde(default, skip_serializing_if = "Pairs::is_empty")]
     pub annotations: Pairs,
     /// Variables of the runtime.

@@ -64,7 +64,7 @@ pub struct Claiming {
     pub labels: Pairs,
     /// Annotations of the sandbox.
     pub annotations: Pairs,
-    /// Whether annotations go to the pod, too, but for reserved ones.
+    /// Whether the pod gets the annotations, too, except reserved ones.
     pub annotate_pod: bool,
     /// The settings of the daemon; none when it is not initialized.
     pub init: Option<InitRequest>,

@@ -86,7 +86,7 @@ pub(crate) async fn run_to_end(
     }))
 }
 
-/// The command with these arguments; none when there are none.
+/// The command with these arguments; `None` without a program.
 pub(crate) fn command(argv: &[String]) -> Option<SandboxCommand> {
     let (program, arguments) = argv.split_first()?;
     Some(SandboxCommand::new(program, arguments))

@@ -122,7 +122,7 @@ impl SandboxRegistry {
         Some((published, mailbox, entry.waking.clone()))
     }
 
-    /// Ends when the sandbox is no longer one that lives; at once when there is none.
+    /// Resolves when the sandbox has ended; at once if it does not exist.
     pub(crate) fn ended(&self, id: &SandboxId) -> impl Future<Output = ()> + use<> {
         let published = self
             .by_id

@@ -81,7 +81,7 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// `load` is none for a sandbox that counts for no team. `in_all` is the limit of the machine, for a
+    /// `load` is `None` for a sandbox that does not count towards its team's quota. `in_all` is the limit of the machine, for a
     /// sandbox that does not run yet.
     fn reserve(
         &self,

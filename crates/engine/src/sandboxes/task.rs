@@ -171,8 +171,7 @@ impl Sandbox {
         self.published.send_replace(now);
     }
 
-    /// Whether an event of this run still matters. The run of a paused or parked sandbox has ended, in
-    /// whatever way.
+    /// Whether an event of this run still matters: the run of a paused or parked sandbox has ended already.
     fn is_news(&self, execution: ExecutionId) -> bool {
         let rests = matches!(
             self.record.state.kind(),

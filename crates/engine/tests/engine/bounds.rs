@@ -322,7 +322,7 @@ async fn a_key_that_is_no_admins_has_the_default_runtime_alone() {
     let refused = engine.create(&plain, clone(), None).await.unwrap_err();
     assert!(forbidden(&refused), "{refused}");
     engine.create(&admin, clone(), None).await.unwrap();
-    // A template of a team says no more than its keys may.
+    // A team's template cannot set what a request of its keys cannot.
     let own = Template {
         team: Some(plain.team),
         runtime: Some(SECOND.parse().unwrap()),

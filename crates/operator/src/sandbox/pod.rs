@@ -23,7 +23,7 @@ const COPIED: [&str; 4] = [
 /// The next step for the pod.
 #[derive(Debug, PartialEq)]
 pub(super) enum Plan {
-    /// Nothing: there is none, and none is wanted.
+    /// Nothing to do: it does not exist, and should not.
     Absent,
     /// Create it.
     Create(Value),

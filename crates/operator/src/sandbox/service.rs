@@ -13,7 +13,7 @@ use crate::slim::Service;
 /// The next step for the service.
 #[derive(Debug, PartialEq)]
 pub(super) enum Plan {
-    /// Nothing: there is none of the sandbox's, and none is wanted.
+    /// Nothing to do: the sandbox has no service, and should have none.
     Absent,
     /// Create it.
     Create(Value),

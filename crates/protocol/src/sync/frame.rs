@@ -109,7 +109,7 @@ impl<R: Read> Changes<R> {
     /// The next change; none at the end of the body.
     ///
     /// # Errors
-    /// When the body is none, or ends in the middle of a change.
+    /// When the body has another format, or ends in the middle of a change.
     pub fn next_change(&mut self) -> Result<Option<Change>, InvalidFrame> {
         let mut length = [0; 4];
         if !self.fill_or_end(&mut length)? {

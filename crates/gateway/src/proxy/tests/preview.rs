@@ -190,7 +190,7 @@ async fn r2_062_every_other_way_to_a_port_of_the_machine_is_refused() {
     let daemon = on(&format!("{ENVD_PORT}-iabc.e2b.localhost"), "");
     let answer = ask(&session.fixture, &daemon).await;
     assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
-    // Another sandbox is none of this.
+    // A sandbox that is no session's machine has open ports.
     *session.previews.machine.lock() = None;
     let public = on(&format!("{PREVIEW_PORT}-iabc.e2b.localhost"), &token);
     assert!(ask(&session.fixture, &public).await.ends_with("hello"));
