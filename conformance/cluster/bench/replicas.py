@@ -172,6 +172,7 @@ def light(bench: Bench, figures: tuple[str, ...]) -> None:
 def burst(bench: Bench) -> None:
     """Creates all at once, and the changes of each Sandbox."""
     bench.full("burst", BURST)
+    calm(bench)
     waiting = {path.rsplit("/", 1)[1] for path in bench.resources("burst")}
     changes: Counter[str] = Counter()
     listed = threading.Event()
@@ -188,6 +189,7 @@ def burst(bench: Bench) -> None:
     bench.full("burst", BURST)
     time.sleep(TRAIL)
     watch.close()
+    calm(bench)
     paths = bench.resources("burst")[:BURST]
     theirs = at_once(bench, [lambda path=path: bench.mark(path) for path in paths])
     bench.add("rate", ours, theirs)
@@ -216,10 +218,8 @@ def many(bench: Bench, count: int) -> None:
     with ThreadPoolExecutor(CONNECTIONS) as threads:
         list(threads.map(make, range(count)))
     wait_until(lambda: running(bench) >= count, LONGEST, f"{count} sandboxes run")
-    wait_until(lambda: is_calm(bench), LONGEST, "calm")
+    calm(bench)
     ours = timed(lambda: pages(bench, ""))
-    # The API server may have closed the connection, which was idle meanwhile.
-    bench.api = Api(bench.cluster)
     theirs = timed(lambda: pages_of_api_server(bench))
     seen = pages(bench, "")
     assert len(seen) == len(set(seen)) >= count, "each is listed once"
@@ -237,8 +237,14 @@ def running(bench: Bench) -> int:
     return len(pages(bench, "&state=running"))
 
 
+def calm(bench: Bench) -> None:
+    """Waits until nodes and controllers have written what became of all sandboxes. Their requests would slow down others."""
+    # The API server may have closed the connection, which was idle meanwhile.
+    bench.api = Api(bench.cluster)
+    wait_until(lambda: is_calm(bench), LONGEST, "calm")
+
+
 def is_calm(bench: Bench) -> bool:
-    """Whether nodes and controllers have written what became of all sandboxes. Their requests would slow down others."""
     before = by_resource(bench.api).total()
     time.sleep(LOOK)
     return by_resource(bench.api).total() - before < HEARTBEATS
