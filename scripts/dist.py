@@ -218,7 +218,7 @@ def materials(version: str, out: Path) -> Path:
 
 
 def main(directory: Path, out: Path) -> None:
-    # Refuses what is not whole.
+    # Refuses an incomplete archive.
     programs(directory, "bin")
     out.mkdir(parents=True, exist_ok=True)
     version = version_of(directory / "shoal")

@@ -150,7 +150,7 @@ def test_what_was_answered_holds_while_replicas_die(replicas, cluster):
 
 @pytest.mark.timeout(600)
 def test_what_was_answered_holds_while_the_api_server_is_away(replicas, cluster):
-    """Meanwhile what is known is answered, and what must be written fails soon and clearly."""
+    """Reads are answered meanwhile, and writes fail soon and clearly."""
     key = first_key(cluster)
     with users_at_work(cluster, replicas, key) as users:
         wait_for_answers(users, BETWEEN)

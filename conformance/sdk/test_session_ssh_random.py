@@ -151,7 +151,7 @@ class Users:
         return answer.text if answer.status_code == 200 else None
 
     def session_writes(self) -> None:
-        """Writes over what was read last, if it is there."""
+        """Writes over the file that was read last, if it exists."""
         name, text = self.random.choice(PATHS), self.contents()
         old = self.seen.get(name)
         only = {"If-None-Match": "*"} if old is None else {"If-Match": f'"{hashlib.sha256(old.encode()).hexdigest()}"'}

@@ -80,7 +80,7 @@ this machine. Figures are medians of the rounds.
 
 
 class Bench:
-    """The server and what is measured on it."""
+    """The server and its measurements."""
 
     def __init__(self, server: Installation) -> None:
         self.server = server

@@ -76,7 +76,7 @@ the same takes without a checkpoint, in turns in the same run. Figures are media
 
 
 class Bench:
-    """The cluster and what is measured on it."""
+    """The cluster and its measurements."""
 
     def __init__(self, cluster: Cluster, api: dict[str, str]) -> None:
         self.cluster = cluster

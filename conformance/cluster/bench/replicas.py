@@ -85,7 +85,7 @@ machine (API server, etcd, scheduler, operator, load), so the second column coun
 
 
 class Bench:
-    """One replica, and what is measured of it."""
+    """One replica, and its measurements."""
 
     def __init__(self, cluster: Cluster, replica: Replica) -> None:
         self.cluster = cluster

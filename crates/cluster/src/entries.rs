@@ -40,12 +40,11 @@ pub(crate) struct EntrySet {
 }
 
 /// Why an entry has no set in a namespace.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub(crate) enum NoSet {
-    #[error(transparent)]
-    Unfit(#[from] InvalidBlueprint),
+    /// It cannot be rendered.
+    Unfit(InvalidBlueprint),
     /// The namespace has no such snapshot.
-    #[error("no snapshot {0}")]
     NoSnapshot(TemplateRef),
 }
 
@@ -106,7 +105,9 @@ impl EntrySet {
         namespace: &str,
     ) -> Result<Self, NoSet> {
         match &found.origin {
-            Origin::Image(image) => Ok(Self::of(&found.entry, image, blueprint, namespace)?),
+            Origin::Image(image) => {
+                Self::of(&found.entry, image, blueprint, namespace).map_err(NoSet::Unfit)
+            }
             Origin::Template(snapshot) => {
                 let saved = saves.find_meant(namespace, snapshot);
                 let set = saved.and_then(|saved| Self::of_saved(&found.entry, saved, namespace));

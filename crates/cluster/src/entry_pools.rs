@@ -6,13 +6,14 @@
 //! An entry over a snapshot has a pool where a namespace has that snapshot. The pool follows the snapshot's tag, and goes
 //! with the snapshot.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::json;
+use shoal_core::template::TemplateRef;
 use shoal_crds::kruise::SandboxSet;
 use shoal_crds::kruise::names::annotation;
 
@@ -41,8 +42,8 @@ pub(crate) struct EntryPools {
 #[derive(Default)]
 struct Wanted {
     sets: HashMap<Key, EntrySet>,
-    /// Those whose snapshot does not exist.
-    without_snapshot: HashSet<Key>,
+    /// Those whose snapshot does not exist, with its name.
+    without_snapshot: HashMap<Key, TemplateRef>,
     /// Whether an entry starts from a snapshot.
     has_snapshots: bool,
 }
@@ -123,7 +124,8 @@ impl EntryPools {
         for set in self.sets.filter(here) {
             let key = key(&set.metadata);
             // A snapshot of the same name may be about to replace the one that it has.
-            let waits = wanted.without_snapshot.contains(&key) && has_snapshot(&self.saves, &set);
+            let waits =
+                wanted.without_snapshot.contains_key(&key) && has_snapshot(&self.saves, &set);
             if !wanted.sets.contains_key(&key) && !waits && written_from(&set) <= version {
                 tell(&key, self.delete(&key, &set).await);
             }
@@ -143,7 +145,9 @@ impl EntryPools {
                 let at = (namespace.clone(), entries::set_name(&entry.name));
                 match EntrySet::of_match(&found, &state.blueprint, &self.saves, namespace) {
                     Ok(set) => drop(wanted.sets.insert(at, set)),
-                    Err(NoSet::NoSnapshot(_)) => drop(wanted.without_snapshot.insert(at)),
+                    Err(NoSet::NoSnapshot(snapshot)) => {
+                        wanted.without_snapshot.insert(at, snapshot);
+                    }
                     // It was rendered before the catalogue came into force.
                     Err(NoSet::Unfit(_)) => {}
                 }
@@ -199,12 +203,16 @@ fn has_snapshot(saves: &Saves, set: &SandboxSet) -> bool {
 
 /// Logs once which pools lack their snapshot.
 fn tell_missing(wanted: &Wanted, before: &Wanted) {
-    for (namespace, name) in wanted.without_snapshot.difference(&before.without_snapshot) {
-        tracing::warn!(
-            namespace,
-            name,
-            "the pool of a template waits: the namespace has no such snapshot"
-        );
+    for (at, snapshot) in &wanted.without_snapshot {
+        if before.without_snapshot.get(at) != Some(snapshot) {
+            let (namespace, name) = at;
+            tracing::warn!(
+                namespace,
+                name,
+                %snapshot,
+                "the pool of a template waits: the namespace has no such snapshot"
+            );
+        }
     }
 }
 

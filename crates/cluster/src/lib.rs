@@ -6,8 +6,8 @@
 //!
 //! A sandbox belongs to the team of its namespace. Its state is derived from the resource by the rule of
 //! [`shoal_crds::kruise::SandboxState`]; [`record`] turns the resource into the record that the API layer
-//! reads. The operator does the rest: it creates pods, pauses and resumes them, and deletes what has
-//! expired.
+//! reads. The operator does the rest: it creates pods, pauses and resumes them, and deletes expired
+//! objects.
 //!
 //! `follow` ─▶ `watched` ─▶ `record` ─▶ `sandboxes`, `templates`, `routes`, …: facts come up from the
 //! watches, and no module uses one above it.

@@ -306,7 +306,7 @@ pub trait Images: Send + Sync {
     ) -> BoxFuture<'_, Result<Image, ImageError>>;
 
     /// The same for an image that a tenant names. Connects only to registries that
-    /// [`Reach::Public`] allows, and an error does not reveal what is at another address.
+    /// [`Reach::Public`] allows, and an error reveals nothing about other addresses.
     ///
     /// # Errors
     /// See [`ImageError`].

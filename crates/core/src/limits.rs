@@ -149,8 +149,8 @@ impl Bounds {
         }
     }
 
-    /// Grants an execution the limits `wanted`. Limits up to the default are reduced to what is
-    /// available, so that the default fits every machine. The ceiling is reduced to the bound.
+    /// Grants an execution the limits `wanted`. Limits up to the default are reduced to the
+    /// available resources, so that the default fits every machine. The ceiling is reduced to the bound.
     ///
     /// # Errors [`NotGranted`] when a limit is invalid, or exceeds both the default and its bound.
     pub fn grant(&self, wanted: Resources, cpu_ceiling: MilliCpu) -> Result<Granted, NotGranted> {

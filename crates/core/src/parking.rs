@@ -1,6 +1,6 @@
 //! When a sandbox is parked: saved with its memory and ended while it is idle, until it is needed.
 //!
-//! [`Activity`] is what is known of one sandbox: its requests and its processor time. [`ParkingRules::judge`]
+//! [`Activity`] has the observations of one sandbox: its requests and its processor time. [`ParkingRules::judge`]
 //! decides. The daemon's own knowledge is judged last, by [`Inside::is_idle`].
 
 mod settings;

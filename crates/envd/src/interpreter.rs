@@ -41,8 +41,6 @@ mod context;
 mod contexts;
 mod environment;
 mod execution;
-#[cfg(test)]
-mod fake;
 mod kernel;
 mod kernelspec;
 mod lines;
@@ -51,6 +49,8 @@ mod output_tail;
 mod reseed;
 mod response_stream;
 mod routes;
+#[cfg(test)]
+mod tests;
 mod variables;
 mod wire;
 mod zmtp;

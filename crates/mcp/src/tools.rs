@@ -178,7 +178,7 @@ type Run = Box<
 /// A tool.
 pub(crate) struct Spec {
     pub(crate) tool: Tool,
-    /// Its name in the audit log, if it changes something or reads what is inside.
+    /// Its name in the audit log, if it changes something or reads data of a sandbox.
     pub(crate) action: Option<&'static str>,
     pub(crate) run: Run,
 }

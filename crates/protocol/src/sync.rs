@@ -127,7 +127,7 @@ pub enum AppliedLine {
     },
 }
 
-/// Asks what is at some paths.
+/// Asks for the states of paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookRequest {
     /// The paths, at most [`BATCH_MAX`].

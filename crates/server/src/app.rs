@@ -83,7 +83,7 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
         certificates,
     )
     .await;
-    // After a failure too, to remove what was created.
+    // After a failure, too: it removes created files.
     let closed = driver.close().await;
     served?;
     Ok(closed?)

@@ -113,7 +113,7 @@ impl MemoryHome {
             .collect()
     }
 
-    /// Lets the watch report what has changed.
+    /// Lets the watch report changes.
     pub(crate) fn tell(&self) {
         self.0.lock().tell();
     }

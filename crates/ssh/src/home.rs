@@ -95,7 +95,7 @@ impl Inner {
         }
     }
 
-    /// Polls, and reports what has changed.
+    /// Polls, and reports changes.
     async fn follow(self: Arc<Self>, file_max: u64, events: mpsc::UnboundedSender<Event>) {
         let mut told = None;
         loop {

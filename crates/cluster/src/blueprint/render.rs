@@ -34,13 +34,6 @@ impl Blueprint {
     ) -> Result<Rendered, InvalidBlueprint> {
         check(entry)?;
         let told = |InvalidBlueprint(why)| InvalidBlueprint::of(entry, &why);
-        match &entry.user {
-            Some(user) if user.parse::<u32>().is_err() => {
-                return invalid("`user`: a pod runs as the number of a user, as in \"1000\"")
-                    .map_err(told);
-            }
-            _ => {}
-        }
         let mut pod = self.pod.clone();
         if let Some(runtime) = &entry.runtime {
             pod.insert("runtimeClassName".to_owned(), runtime.as_str().into());
@@ -129,11 +122,10 @@ fn fill(
         // The image's own program has them.
         set("args", json!(args));
     }
-    if let Some(user) = entry
-        .user
-        .as_ref()
-        .and_then(|user| user.parse::<u32>().ok())
-    {
+    if let Some(user) = &entry.user {
+        let Ok(user) = user.parse::<u32>() else {
+            return invalid("`user`: a pod runs as the number of a user, as in \"1000\"");
+        };
         let context = main.entry("securityContext").or_insert_with(|| json!({}));
         match context.as_object_mut() {
             Some(context) => drop(context.insert("runAsUser".to_owned(), user.into())),

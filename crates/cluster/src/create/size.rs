@@ -54,10 +54,13 @@ mod tests {
     use std::sync::Arc;
 
     use serde_json::json;
+    use shoal_core::catalogue::Catalogue;
     use shoal_core::resources::{Mib, MilliCpu};
     use shoal_core::template::TemplateRef;
 
     use super::*;
+    use crate::blueprint::{self, Blueprint};
+    use crate::entries::EntrySet;
     use crate::saves;
 
     fn request(cpu: Option<u32>, memory: Option<u32>) -> SandboxRequest {
@@ -69,10 +72,20 @@ mod tests {
 
     #[test]
     fn a_clone_has_the_size_of_its_snapshot_and_a_member_that_of_its_pool() {
-        let clone = Found::Snapshot(saves::tests::any());
-        let refused = of_request(&clone, &request(Some(250), None), &Options::default());
-        let error = refused.unwrap_err().to_string();
-        assert!(error.contains("a clone"), "{error}");
+        let saves = saves::tests::known();
+        let text = json!([{"name": "warm", "template": saves::tests::KEY, "description": "d"}])
+            .to_string();
+        let found = Catalogue::parse(&text).unwrap().exact("warm").unwrap();
+        let blueprint = Blueprint::parse(blueprint::DEFAULT).unwrap();
+        let of_entry = EntrySet::of_match(&found, &blueprint, &saves, "team").unwrap();
+        for clone in [
+            Found::Snapshot(saves::tests::any()),
+            Found::Entry(Box::new(of_entry), found),
+        ] {
+            let refused = of_request(&clone, &request(Some(250), None), &Options::default());
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("a clone"), "{error}");
+        }
         let set = serde_json::from_value(json!({"metadata": {"name": "code"}, "spec": {}}));
         let pool = Found::Set(Arc::new(set.unwrap()));
         let only_pooled = Options {

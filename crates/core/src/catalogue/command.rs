@@ -47,7 +47,7 @@ impl Command {
         }
     }
 
-    /// Warns about a text form that probably does not do what was meant: a shell whose line ends at
+    /// Warns about a text form that is probably a mistake: a shell whose line ends at
     /// the first blank, quotes that are not removed, or operators that reach a program as words.
     pub(super) fn advice(&self) -> Option<String> {
         let Written::Text(text) = &self.0 else {

@@ -98,7 +98,7 @@ pub trait Sandboxes: Send + Sync {
     /// See [`SandboxError`].
     fn kill<'a>(&'a self, permit: &'a SandboxPermit) -> BoxFuture<'a, Result<(), SandboxError>>;
 
-    /// Removes what is left of a failed sandbox with this id or name, which its users no longer see: in a cluster,
+    /// Removes the remains of a failed sandbox with this id or name, which its users no longer see: in a cluster,
     /// its object stays. Returns whether there was one.
     ///
     /// # Errors

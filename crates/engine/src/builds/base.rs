@@ -247,7 +247,7 @@ impl Run<'_> {
                 // Each build tries again and warns again: an incomplete base must not be cached as a whole one.
                 base.key = base.key.incomplete();
                 if let Some(layer) = self.layer(&base.key).await {
-                    // The cached layer replaces what has just been done in this sandbox.
+                    // The cached layer replaces the result of this sandbox.
                     self.builds.end_sandboxes(self.build).await;
                     *sandbox = None;
                     return Ok(base.provisioned(layer, workdir));

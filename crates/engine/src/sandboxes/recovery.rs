@@ -12,7 +12,7 @@ pub(crate) enum RecoveryAction {
     /// Keep it running. The input completes an operation that was cut off, if there was one. A
     /// leftover checkpoint is deleted.
     KeepRunning(Option<Input>),
-    /// Keep it paused or parked. The inputs complete what was cut off, in order.
+    /// Keep it paused or parked. The inputs complete the interrupted steps, in order.
     KeepPaused(Vec<Input>),
     /// End it, after this input.
     End(Input),

@@ -10,8 +10,8 @@ use super::command::Command;
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
-    /// Replaces the access token and the traffic token of a sandbox. The old ones, what was signed with
-    /// them, and connections into the sandbox that are open end with the answer.
+    /// Replaces the access token and the traffic token of a sandbox. The old ones, URLs signed with
+    /// them, and open connections into the sandbox end with the answer.
     ///
     /// # Errors
     /// [`SandboxError::NoTokens`] when it has none, [`SandboxError::Paused`] while it does not run, and

@@ -308,7 +308,7 @@ async fn a_key_that_is_no_admins_has_the_default_runtime_alone() {
     let refused = engine.create(&plain, asked(), None).await.unwrap_err();
     assert!(forbidden(&refused), "{refused}");
     assert!(refused.to_string().contains("use fake"), "{refused}");
-    // One that an admin has, and what was made of it.
+    // An admin's sandbox, and a snapshot of it.
     let made = engine.create(&admin, asked(), None).await.unwrap().record;
     let (permit, _) = engine.authorize(&plain, &made.id).unwrap();
     let forked = engine

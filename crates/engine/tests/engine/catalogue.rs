@@ -511,7 +511,7 @@ async fn what_an_account_has_brought_is_not_for_all_and_what_it_has_not_stays_so
     assert!(!built_with_account(&fixture, image, "wrong").await);
     fixture.create("x").await.unwrap();
     assert_eq!(pulls(), 2);
-    // A right one gets what is its own: the registry is asked for the others' again, once.
+    // The right account gets its image: the registry is asked again, once.
     assert!(built_with_account(&fixture, image, "right").await);
     assert_eq!(pulls(), 3);
     fixture.create("x").await.unwrap();

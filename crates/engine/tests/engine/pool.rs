@@ -624,7 +624,7 @@ async fn the_first_member_is_saved_and_the_next_ones_begin_with_its_memory() {
     };
     assert!(begun.iter().any(replaced));
     assert!(begun.iter().all(|order| order.known_token.is_some()));
-    // Its own user may rely on its own image, not on what was saved for the pool.
+    // Its own user may rely on its own image, not on the pool's snapshot.
     assert_eq!(next.spec.snapshot, None);
 
     let mut entry = warm_entry_with_env();

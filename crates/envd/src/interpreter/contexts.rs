@@ -334,7 +334,7 @@ impl Drop for ContextSlot<'_> {
 mod tests {
     use futures_util::FutureExt;
 
-    use super::super::fake::launcher;
+    use super::super::tests::fake::launcher;
     use super::*;
 
     #[test]

@@ -36,7 +36,7 @@ fn suite() -> Option<String> {
     Some(suite.to_owned())
 }
 
-/// Whether a real bootstrap can run; prints what is missing.
+/// Whether a real bootstrap can run; prints the missing tools.
 fn can_run() -> bool {
     let tool = Command::new("mmdebstrap").arg("--version").output().is_ok();
     if !tool || suite().is_none() {

@@ -22,7 +22,7 @@ use shoal_images::{
     ImageLimits, ImageStore, LayerUsers, NoLayerUsers, RegistryConfig, StoreConfig,
 };
 
-/// Whether the test runs as root; prints what is skipped otherwise.
+/// Whether the test runs as root; otherwise prints the skipped test.
 fn is_root(what: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {

@@ -208,8 +208,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Creates `name` as a snapshot of the subvolume at `source` and limits what is written to it
-    /// from then on. No byte is copied.
+    /// Creates `name` as a snapshot of the subvolume at `source` and limits later
+    /// writes to it. No byte is copied.
     pub(super) fn create_from(
         &self,
         source: &Path,

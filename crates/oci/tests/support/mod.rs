@@ -47,7 +47,7 @@ impl LayerSource for OneImage {
     }
 }
 
-/// Whether the requirements of driver tests are met; prints what is missing.
+/// Whether the requirements of driver tests are met; prints the missing ones.
 pub(crate) fn can_run() -> bool {
     let root = nix::unistd::geteuid().is_root();
     let runsc = Command::new("runsc").arg("--version").output().is_ok();

@@ -131,7 +131,7 @@ impl<R: Read> Changes<R> {
             let path = head.path;
             return Err(InvalidFrame::Large { path, size });
         }
-        // Memory grows with what arrives, not with what is announced.
+        // Memory grows with the received bytes, not with the announced length.
         let mut contents = Vec::new();
         (&mut self.body).take(size).read_to_end(&mut contents)?;
         if contents.len() as u64 != size {

@@ -1,6 +1,6 @@
 //! Keeps a machine's home directory and the session's files equal.
 //!
-//! Everything it knows is in the table, so it may be dropped at any moment: another one begins from what is stored.
+//! All of its state is in the table, so it may be dropped at any moment: the next one starts from the stored state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

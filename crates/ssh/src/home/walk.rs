@@ -1,7 +1,7 @@
 //! Paths below a home directory, of which no part is a link.
 //!
 //! SFTP opens files by their whole path and follows links. Each part is looked at before, and the open file is compared with
-//! what was seen. A program of the same account may replace a part in between: then it reaches what it may reach anyway.
+//! that. A program of the same account may replace a part in between, but reaches only files that it can open anyway.
 
 use std::collections::BTreeSet;
 

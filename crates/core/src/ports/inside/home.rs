@@ -90,7 +90,7 @@ pub enum Found {
 /// Names that are no [`SessionPath`], links, and what lies behind links are not seen. Nothing is written through a link or
 /// outside of the directory. Other file systems that are mounted below it are not seen either.
 ///
-/// An event says what was there at a moment. It is never older than the outcome of a change at the same path that the caller
+/// An event has the state of a path at one moment. It is never older than the outcome of a change at the same path that the caller
 /// has from this object; but the file may have changed again when the caller reads it, so the caller
 /// must compare the result of [`HomeFiles::read`] with the digest.
 pub trait HomeFiles: Send + Sync {

@@ -34,7 +34,7 @@ async fn sandboxes_get_the_variables_that_a_build_keeps() {
     // E2B's clients keep none: their variables end with the build.
     let env = fixture.environment(&[]).await;
     assert!(!env.contains_key("KEPT") && !env.contains_key("BUILD_ONLY"));
-    // The steps come from the cache, and what is kept may still change.
+    // The steps come from the cache, and the kept settings may still change.
     let env = fixture.environment(&["KEPT", "NEVER_SET"]).await;
     assert_eq!(env.get("KEPT").map(String::as_str), Some("kept"));
     assert!(!env.contains_key("BUILD_ONLY") && !env.contains_key("NEVER_SET"));

@@ -52,7 +52,7 @@ impl Fixture {
         self.built(&build).await
     }
 
-    /// The paths of what was copied last, in order.
+    /// The paths of the last copy, in order.
     fn copied(&self) -> Vec<String> {
         let archive = self.guest.files.lock().remove(ARCHIVE).unwrap();
         let mut archive = tar::Archive::new(&archive[..]);

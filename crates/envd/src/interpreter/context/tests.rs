@@ -1,4 +1,4 @@
-use super::super::fake::{kernel, launcher};
+use super::super::tests::fake::{kernel, launcher};
 use super::*;
 use crate::process::Status;
 

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::super::fake::{FakeKernel, kernel, launcher};
+use super::super::tests::fake::{FakeKernel, kernel, launcher};
 use super::*;
 
 fn variables<const N: usize>(pairs: [(&str, &str); N]) -> Variables {

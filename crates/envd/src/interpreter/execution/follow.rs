@@ -233,8 +233,8 @@ fn is_idle(envelope: &Envelope) -> bool {
 mod tests {
     use super::*;
     use crate::interpreter::budget::Budget;
-    use crate::interpreter::fake;
     use crate::interpreter::output_channel::channel;
+    use crate::interpreter::tests::fake;
 
     /// Whether an execution is complete after `messages_since` messages since its reply, and one more.
     async fn is_complete(traits: KernelTraits, messages_since: usize) -> bool {

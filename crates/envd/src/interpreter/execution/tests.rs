@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::budget::Budget;
-use super::super::fake::{FakeKernel, kernel, launcher};
 use super::super::lines;
 use super::super::output_channel::{OutputStream, channel};
 use super::super::response_stream::KEEPALIVE;
+use super::super::tests::fake::{FakeKernel, kernel, launcher};
 use super::super::wire::Session;
 use super::*;
 

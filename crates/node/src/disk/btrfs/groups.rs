@@ -1,7 +1,7 @@
 //! The quota groups of teams: one above each team's subvolumes, and one above all teams.
 //!
 //! The simple quotas of Linux 6.7 count a byte for the subvolume that wrote it, and thus for its
-//! team, as long as anything references it. A snapshot therefore costs what is written after it,
+//! team, as long as anything references it. A snapshot therefore costs only later writes,
 //! and the data of clones is included in the sum.
 
 use std::collections::HashMap;

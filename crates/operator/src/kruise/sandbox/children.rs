@@ -35,7 +35,7 @@ pub(super) fn seen<'a>(
     }
 }
 
-/// Whether the next pod of a sandbox continues from what was saved, if something was: after a pause, and in an upgrade that
+/// Whether the next pod of a sandbox starts from its checkpoint, if there is one: after a pause, and in an upgrade that
 /// keeps files.
 fn continues(sandbox: &Sandbox) -> bool {
     let step = sandbox.condition(condition::UPGRADING);

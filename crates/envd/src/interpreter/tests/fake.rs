@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::budget::Budget;
-use super::kernel::{Kernel, Launcher};
-use super::wire::Session;
-use super::zmtp::{Role, Socket};
+use super::super::budget::Budget;
+use super::super::kernel::{Kernel, Launcher};
+use super::super::wire::Session;
+use super::super::zmtp::{Role, Socket};
 use crate::config::Config;
 use crate::process::InheritedLimits;
 use crate::process::Status;
@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::user::Users;
 
 /// A launcher that starts nothing: its user does not exist.
-pub(super) fn launcher() -> Launcher {
+pub(in crate::interpreter) fn launcher() -> Launcher {
     Launcher {
         children: Arc::default(),
         users: Arc::new(Users::new(Path::new("/no/such"))),
@@ -38,12 +38,12 @@ pub(super) fn launcher() -> Launcher {
 }
 
 /// The other end of a kernel's connections.
-pub(super) struct FakeKernel {
+pub(in crate::interpreter) struct FakeKernel {
     session: Session,
-    pub(super) shell: Socket,
-    pub(super) iopub: Socket,
+    pub(in crate::interpreter) shell: Socket,
+    pub(in crate::interpreter) iopub: Socket,
     /// Reports the exit of its process.
-    pub(super) ends: oneshot::Sender<Status>,
+    pub(in crate::interpreter) ends: oneshot::Sender<Status>,
 }
 
 impl FakeKernel {
@@ -56,28 +56,28 @@ impl FakeKernel {
         session.frames(header.into(), parent.into(), content.into())
     }
 
-    pub(super) async fn says(&mut self, kind: &str, parent: &str, content: Value) {
+    pub(in crate::interpreter) async fn says(&mut self, kind: &str, parent: &str, content: Value) {
         let frames = self.frames(kind, parent, &content);
         self.iopub.send(&frames).await.unwrap();
     }
 
-    pub(super) async fn idles(&mut self, parent: &str) {
+    pub(in crate::interpreter) async fn idles(&mut self, parent: &str) {
         self.says("status", parent, json!({"execution_state": "idle"}))
             .await;
     }
 
-    pub(super) async fn replies(&mut self, parent: &str, content: Value) {
+    pub(in crate::interpreter) async fn replies(&mut self, parent: &str, content: Value) {
         let frames = self.frames("execute_reply", parent, &content);
         self.shell.send(&frames).await.unwrap();
     }
 
     /// The id of the next request.
-    pub(super) async fn asked(&mut self) -> String {
+    pub(in crate::interpreter) async fn asked(&mut self) -> String {
         self.request().await.0
     }
 
     /// The id and code of the next request, which must execute code.
-    pub(super) async fn asked_for_code(&mut self) -> (String, String) {
+    pub(in crate::interpreter) async fn asked_for_code(&mut self) -> (String, String) {
         let (id, content) = self.request().await;
         (id, content["code"].as_str().unwrap().to_owned())
     }
@@ -102,7 +102,7 @@ async fn pair() -> (Socket, Socket) {
 }
 
 /// A kernel and its other end.
-pub(super) async fn kernel() -> (Kernel, FakeKernel) {
+pub(in crate::interpreter) async fn kernel() -> (Kernel, FakeKernel) {
     let session = Session::new();
     let ((shell, their_shell), (iopub, their_heard)) = (pair().await, pair().await);
     let (control, _) = pair().await;

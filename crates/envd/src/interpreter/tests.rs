@@ -1,0 +1,3 @@
+//! Test doubles for the tests of the interpreter.
+
+pub(super) mod fake;
