@@ -14,7 +14,13 @@ from e2b import Sandbox
 
 #: A server with every feature: responses echo the request; it also has WebSockets and streams.
 INSIDE = r'''
-import asyncio, base64, hashlib, json, socket
+import asyncio, base64, hashlib, json, signal, socket
+
+OPEN = set()
+
+def push():
+    for writer in OPEN:
+        writer.write(b"\x81\x04push")
 
 async def handle(reader, writer):
     try:
@@ -54,8 +60,11 @@ async def handle(reader, writer):
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(out))
                 writer.write(b"" if method == "HEAD" else out)
             await writer.drain()
-    except (asyncio.IncompleteReadError, ConnectionError):
+    except asyncio.IncompleteReadError:
         pass
+    except ConnectionError as error:
+        with open("/tmp/broken", "a") as broken:
+            broken.write(f"{error!r}\n")
     finally:
         writer.close()
 
@@ -64,6 +73,13 @@ async def websocket(reader, writer, headers):
     accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
     writer.write(("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                   f"Sec-WebSocket-Accept: {accept}\r\n\r\n").encode())
+    OPEN.add(writer)
+    try:
+        await echo(reader, writer)
+    finally:
+        OPEN.discard(writer)
+
+async def echo(reader, writer):
     while True:
         one, two = await reader.readexactly(2)
         size = two & 127
@@ -80,6 +96,7 @@ async def websocket(reader, writer, headers):
 async def main():
     global SEEN
     SEEN = asyncio.Queue()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, push)
     for host, port in (("0.0.0.0", 8000), ("127.0.0.1", 8001)):
         await asyncio.start_server(handle, host, port, limit=1 << 20)
     both = socket.create_server(("::", 8002), family=socket.AF_INET6, dualstack_ipv6=True)

@@ -52,6 +52,7 @@ impl Cluster {
                     build: String::new(),
                     memory_snapshot: false,
                     nested_containers: false,
+                    keeps_connections: false,
                     idle_cpu: MilliCpu(0),
                 }],
                 daemon: env!("CARGO_PKG_VERSION").to_owned(),

@@ -300,6 +300,7 @@ fn report(sandbox: &Sandbox, address: IpAddr) -> StartReport {
         phases: Phases::default(),
         address,
         envd_version: String::new(),
+        keeps_connections: false,
     }
 }
 

@@ -53,9 +53,10 @@ impl Routes {
         let status = sandbox.status.clone().unwrap_or_default();
         let id = identity::sandbox_id(sandbox);
         let token = record::access_token(sandbox);
+        let execution = identity::execution(&status.pod_info.pod_uid, &status.sandbox_ip);
         Route {
             team: identity::team(&namespace),
-            execution: identity::execution(&status.pod_info.pod_uid, &status.sandbox_ip),
+            execution,
             runtime: pod::runtime(sandbox.spec.template.as_ref()),
             address,
             // Without a token of its own the daemon takes none either; this one opens nothing.
@@ -64,6 +65,8 @@ impl Routes {
             traffic_access_token: record::traffic_access_token(sandbox),
             mask_request_host: None,
             is_parkable: false,
+            keeps_connections: false,
+            network: execution,
             sandbox: id,
         }
     }

@@ -76,6 +76,9 @@ pub struct RuntimeInfo {
     pub memory_snapshot: bool,
     /// Whether containers can run inside.
     pub nested_containers: bool,
+    /// Whether connections can outlive a save of a sandbox: see [`StartSpec::keep_connections`].
+    #[serde(default)]
+    pub keeps_connections: bool,
     /// The processor time that an idle sandbox of it uses.
     pub idle_cpu: MilliCpu,
 }
@@ -128,7 +131,20 @@ pub enum Start {
     Paused {
         /// Whether to restore its memory, if it has any. Otherwise the sandbox boots from its files.
         memory: bool,
+        /// The network of the run that was saved.
+        network: PausedNetwork,
     },
+}
+
+/// The network of a sandbox whose run was saved and has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PausedNetwork {
+    /// It is removed. The next run has another address.
+    #[default]
+    Removed,
+    /// It stays for the next run, which has the same address, if it still exists by then. Connections that were idle
+    /// go on where they were, if the run kept them ([`StartSpec::keep_connections`]).
+    Kept,
 }
 
 /// The team that a sandbox's disk counts for. All sandboxes and snapshots of a team share one limit.
@@ -170,6 +186,9 @@ pub struct StartSpec {
     /// Whether containers run inside. A driver refuses it for a runtime without
     /// [`RuntimeInfo::nested_containers`].
     pub privileged: bool,
+    /// Whether saves of its memory keep its connections, for [`PausedNetwork::Kept`]. Otherwise a save ends them. A
+    /// runtime without [`RuntimeInfo::keeps_connections`] ignores it, and the report says so.
+    pub keep_connections: bool,
     /// The token that the daemon requires from its first moment. The driver passes it where no other
     /// process sees it. Restored memory already has a token.
     pub guest_token: Token,

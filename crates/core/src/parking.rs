@@ -174,6 +174,8 @@ pub struct CpuReading {
 pub struct Activity {
     /// Requests under way.
     open: usize,
+    /// Connections that are open, also while nothing is sent.
+    connections: usize,
     /// Whether it is about to be parked: requests must wake it.
     closed: bool,
     /// When the last request ended.
@@ -206,6 +208,22 @@ impl Activity {
     /// The sandbox was used.
     pub fn touch(&mut self, now: Timestamp) {
         self.used_at = self.used_at.max(Some(now));
+    }
+
+    /// A connection was opened that may be idle.
+    pub fn connect(&mut self) {
+        self.connections += 1;
+    }
+
+    /// A connection was closed.
+    pub fn disconnect(&mut self) {
+        self.connections = self.connections.saturating_sub(1);
+    }
+
+    /// Whether connections are open.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.connections > 0
     }
 
     /// Lets no request in until [`Activity::reopen`]. False if one is under way.

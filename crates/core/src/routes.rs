@@ -35,6 +35,10 @@ pub struct Route {
     pub mask_request_host: Option<HostMask>,
     /// Whether the sandbox is parked while it is idle, so that its requests count.
     pub is_parkable: bool,
+    /// Whether its connections go on after it was parked and woken.
+    pub keeps_connections: bool,
+    /// The run since which it has its address and its network. A wake may leave it the same; then connections go on.
+    pub network: ExecutionId,
 }
 
 /// The state of a sandbox, as the gateway sees it.
@@ -80,6 +84,28 @@ impl Visit {
 impl fmt::Debug for Visit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Visit").field(&self.0.is_some()).finish()
+    }
+}
+
+/// An open connection on which nothing may be sent for a while. It does not keep the sandbox from being parked, but the
+/// sandbox keeps its network meanwhile.
+pub struct OpenConnection {
+    _guard: Box<dyn Send + Sync>,
+}
+
+impl OpenConnection {
+    /// A connection that is open until `guard` is dropped.
+    #[must_use]
+    pub fn until_dropped(guard: impl Send + Sync + 'static) -> Self {
+        Self {
+            _guard: Box::new(guard),
+        }
+    }
+}
+
+impl fmt::Debug for OpenConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenConnection").finish_non_exhaustive()
     }
 }
 
@@ -140,6 +166,19 @@ pub trait RouteTable: Send + Sync {
     /// parked: then [`RouteTable::wake`] returns its next route. By default nothing is parked.
     fn visit(&self, _route: &Route) -> Option<Visit> {
         Some(Visit::default())
+    }
+
+    /// Registers a connection that may be idle: its sandbox can be parked then, and each use of the connection is a visit.
+    /// Call it during a visit. `None` if connections end with a park: then a visit must last as long as the connection,
+    /// which is so by default.
+    fn open_connection(&self, _route: &Route) -> Option<OpenConnection> {
+        None
+    }
+
+    /// Resolves when a connection of [`RouteTable::open_connection`] cannot go on: the sandbox has ended or has another network,
+    /// was paused, or its tokens were rotated.
+    fn disconnected(&self, route: &Route) -> BoxFuture<'static, ()> {
+        self.ended(route)
     }
 
     /// Resumes a paused or parked sandbox. Concurrent calls share one resume.

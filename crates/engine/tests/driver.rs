@@ -35,6 +35,7 @@ impl Subject for Fake {
             egress: spec.network.egress,
             env: spec.env,
             privileged: false,
+            keep_connections: false,
         }
     }
 

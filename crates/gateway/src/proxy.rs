@@ -2,6 +2,7 @@
 
 mod enter;
 mod exchange;
+mod idle;
 mod metrics;
 mod preview;
 mod runs;
@@ -305,7 +306,10 @@ impl Gateway {
         };
         let answered = response.and_then(|(response, stream)| {
             let held = (slot, stream, visit);
-            give_back(response, client_side, &asked, ended, held)
+            let idle = client_side
+                .as_ref()
+                .and_then(|_| self.idle_connection(&route, authenticated));
+            give_back(response, client_side, &asked, ended, held, idle)
         });
         // The connection broke because the sandbox ended.
         answered.map_err(|refusal| match self.has_ended(&route) {

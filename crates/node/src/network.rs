@@ -162,6 +162,22 @@ impl Network {
         Ok(Some(slot))
     }
 
+    /// The slot of a run that has ended, for the next run of the same sandbox, with `egress` in force.
+    ///
+    /// # Errors
+    /// When it cannot be used again, and must be released.
+    pub async fn take_again(&self, index: u32, egress: &Egress) -> io::Result<Slot> {
+        let (shared, egress) = (self.shared.clone(), egress.clone());
+        blocking(move || {
+            let slot = shared.slot(index);
+            // Before anything can run in it.
+            shared.apply_egress(&slot, &egress)?;
+            slot.renew()?;
+            Ok(slot)
+        })
+        .await
+    }
+
     /// Replaces the rules atomically.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod paused;
 mod port;
 mod resize;
 mod save;
+mod slot;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;

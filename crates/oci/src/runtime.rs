@@ -105,6 +105,8 @@ pub(crate) struct Start<'a> {
     pub(crate) limit: Mib,
     /// Whether containers run inside.
     pub(crate) privileged: bool,
+    /// Whether saves of its memory keep its connections, if the runtime can.
+    pub(crate) keep_connections: bool,
 }
 
 impl Runtime {
@@ -136,6 +138,9 @@ impl Runtime {
         command.args(self.global_arguments(&log));
         if start.privileged {
             command.args(PRIVILEGED_FLAGS);
+        }
+        if start.keep_connections && self.info.keeps_connections {
+            command.arg(KEEP_CONNECTIONS);
         }
         match start.from {
             From::Boot(line) => command.arg("run").stdin(holding(line)?),
@@ -298,7 +303,7 @@ const FREEZE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// `overlay2=none`: the root file system is already our overlay. `file-access=exclusive`: no other
 /// process writes to it, so files may be cached. `net-disconnect-ok`: saving a sandbox closes its
-/// connections instead of failing. `allow-suid`: `sudo`.
+/// connections instead of failing, without [`KEEP_CONNECTIONS`]. `allow-suid`: `sudo`.
 const RUNSC_FLAGS: [&str; 6] = [
     "--overlay2=none",
     "--file-access=exclusive",
@@ -311,6 +316,10 @@ const RUNSC_FLAGS: [&str; 6] = [
 /// Containers have interfaces of their own, behind an address translation in gVisor's network stack. Setting that up
 /// takes a raw socket, and Docker announces addresses with packets that it makes itself.
 const PRIVILEGED_FLAGS: [&str; 2] = ["--net-raw", "--allow-packet-socket-write"];
+
+/// A save keeps connections, which go on after a restore in the same network. Of the start that precedes the save, and
+/// newer than the oldest runtime that serves here.
+const KEEP_CONNECTIONS: &str = "--allow-connected-on-save";
 
 /// A pipe that contains one line and ends. It is unnamed, only the child has it, and it is closed
 /// after it was read.

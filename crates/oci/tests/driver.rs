@@ -13,7 +13,7 @@ use shoal_core::BoxFuture;
 use shoal_core::detail::Chain;
 use shoal_core::driver::contract::{Subject, check};
 use shoal_core::driver::{
-    Checkpointer, Driver, DriverError, DriverEvent, Isolation, Start, StartSpec,
+    Checkpointer, Driver, DriverError, DriverEvent, Isolation, PausedNetwork, Start, StartSpec,
 };
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::snapshot::Contents;
@@ -382,7 +382,10 @@ async fn a_runtime_that_hangs_keeps_no_sandbox_from_its_end_and_no_other_from_it
     driver.pause(&rests.id, Contents::Memory).await.unwrap();
     runtime.set("restore", true);
     let again = |mut order: StartSpec| {
-        order.start = Start::Paused { memory: true };
+        order.start = Start::Paused {
+            memory: true,
+            network: PausedNetwork::Removed,
+        };
         order
     };
     too_slow(driver.create(again(rests.clone())).await);

@@ -130,9 +130,10 @@ impl Table {
         // The gateway requires one; no server accepts it.
         let token = TokenSeed::new([0; 32]).envd_access_token(&sandbox);
         let host = format!("{name}.{namespace}.svc.{}:${{PORT}}", self.cluster_domain);
+        let execution = ExecutionId::from_entropy(entropy_of(&["pod", uid, &address.to_string()]));
         Route {
             team: TeamId::from_entropy(entropy_of(&["namespace", namespace])),
-            execution: ExecutionId::from_entropy(entropy_of(&["pod", uid, &address.to_string()])),
+            execution,
             runtime: runtime(),
             address,
             guest_token: token.clone(),
@@ -140,6 +141,8 @@ impl Table {
             traffic_access_token: None,
             mask_request_host: host.parse().ok(),
             is_parkable: false,
+            keeps_connections: false,
+            network: execution,
             sandbox,
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{DiskUse, DriverError, ExportRequest, ImportRequest, Imported, Owner};
+use super::{DiskUse, DriverError, ExportRequest, ImportRequest, Imported, Owner, PausedNetwork};
 use crate::BoxFuture;
 use crate::id::{SandboxId, SnapshotId, TeamId};
 use crate::limits::Granted;
@@ -71,7 +71,11 @@ pub trait Checkpointer: Send + Sync {
     ///
     /// # Errors
     /// When it fails. [`Driver::create`](super::Driver::create) then prepares the run itself.
-    fn prepare_resume(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
+    fn prepare_resume(
+        &self,
+        id: &SandboxId,
+        network: PausedNetwork,
+    ) -> BoxFuture<'_, Result<(), DriverError>>;
 
     /// Ends the run that started from the checkpoint, if there is one. Its changes are lost: the
     /// sandbox is paused as before.

@@ -65,6 +65,10 @@ pub struct StartReport {
     pub address: IpAddr,
     /// The version of the daemon inside; empty until it answers.
     pub envd_version: String,
+    /// Whether saves of its memory keep its connections: see
+    /// [`StartSpec::keep_connections`](super::StartSpec::keep_connections).
+    #[serde(default)]
+    pub keeps_connections: bool,
 }
 
 impl fmt::Display for StartKind {

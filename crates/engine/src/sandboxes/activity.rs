@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use shoal_core::clock::Clock;
 use shoal_core::parking::Activity;
-use shoal_core::routes::{Route, Visit};
+use shoal_core::routes::{OpenConnection, Route, Visit};
 
 use super::Sandboxes;
 
@@ -32,7 +32,26 @@ impl Drop for Guard {
     }
 }
 
+/// A connection that may be idle.
+struct ConnectionGuard(Arc<SharedActivity>);
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.0.with(Activity::disconnect);
+    }
+}
+
 impl Sandboxes {
+    /// Registers a connection that may be idle. `None` if the sandbox is not parked, or its connections end with that.
+    pub(super) fn open_connection(&self, route: &Route) -> Option<OpenConnection> {
+        if !route.keeps_connections {
+            return None;
+        }
+        let activity = self.registry.activity(&route.sandbox)?;
+        activity.with(Activity::connect);
+        Some(OpenConnection::until_dropped(ConnectionGuard(activity)))
+    }
+
     /// Keeps the sandbox of a route from being parked. `None` if it is about to be, or if the route is an
     /// old one.
     pub(super) fn visit(&self, route: &Route) -> Option<Visit> {

@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
+use shoal_core::driver::PausedNetwork;
 use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::parking::Activity;
 use shoal_core::routes::{Lookup, Route};
@@ -27,6 +28,8 @@ pub(crate) struct Published {
     pub(crate) route: Option<Arc<Route>>,
     /// Its route before it was parked, while it is. Its tokens are those of the next one.
     pub(crate) parked: Option<Arc<Route>>,
+    /// What becomes of its network while it is parked.
+    pub(crate) network: PausedNetwork,
 }
 
 #[derive(Debug)]

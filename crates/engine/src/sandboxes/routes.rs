@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
+use shoal_core::driver::PausedNetwork;
 use shoal_core::id::{KeyId, SandboxId};
 use shoal_core::routes::{
-    Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable, Visit, WakeAuth,
+    Authorized, Credential, Lookup, NotAuthorized, NotResumed, OpenConnection, Route, RouteTable,
+    Visit, WakeAuth,
 };
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::StateKind;
@@ -29,6 +31,20 @@ fn can_wake(record: &SandboxRecord) -> bool {
         _ => false,
     };
     rests && record.spec.lifecycle.auto_resume
+}
+
+fn has_tokens_of(now: &Route, before: &Route) -> bool {
+    now.envd_access_token == before.envd_access_token
+        && now.traffic_access_token == before.traffic_access_token
+}
+
+/// Whether connections that were opened by a route go on: the sandbox runs in the same network, or is parked and
+/// keeps it.
+fn is_connected(now: &Published, opened: &Route) -> bool {
+    let parked = now.parked.as_ref();
+    let parked = parked.filter(|_| now.network == PausedNetwork::Kept);
+    let place = now.route.as_ref().or(parked);
+    place.is_some_and(|place| place.network == opened.network && has_tokens_of(place, opened))
 }
 
 impl Sandboxes {
@@ -107,6 +123,21 @@ impl RouteTable for EngineRoutes {
         self.0.visit(route)
     }
 
+    fn open_connection(&self, route: &Route) -> Option<OpenConnection> {
+        self.0.open_connection(route)
+    }
+
+    fn disconnected(&self, route: &Route) -> BoxFuture<'static, ()> {
+        let published = self.0.registry.published(&route.sandbox);
+        let route = route.clone();
+        Box::pin(async move {
+            if let Some(mut published) = published {
+                // An error means that the task has ended, and with it the sandbox.
+                let _ = published.wait_for(|now| !is_connected(now, &route)).await;
+            }
+        })
+    }
+
     fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {
         let (sandboxes, id) = (self.0.clone(), id.clone());
         Box::pin(async move { sandboxes.wake(&id).await })
@@ -140,9 +171,7 @@ impl RouteTable for EngineRoutes {
                 // New tokens end the connections that the old ones opened.
                 let over = |now: &Published| {
                     now.route.as_ref().is_none_or(|now| {
-                        now.execution != route.execution
-                            || now.envd_access_token != route.envd_access_token
-                            || now.traffic_access_token != route.traffic_access_token
+                        now.execution != route.execution || !has_tokens_of(now, &route)
                     })
                 };
                 // An error means that the task has ended, and with it the run.

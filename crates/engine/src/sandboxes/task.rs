@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::detail::Chain;
-use shoal_core::driver::StartReport;
+use shoal_core::driver::{PausedNetwork, StartReport};
 use shoal_core::id::ExecutionId;
 use shoal_core::routes::Route;
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
@@ -54,6 +54,10 @@ pub(crate) struct Sandbox {
     activity: Arc<SharedActivity>,
     /// Whether [`Sandbox::settle`] must run: a pause or a resume has just been committed.
     unsettled: bool,
+    /// What becomes of its network while it is parked.
+    network: PausedNetwork,
+    /// The run since which it has its network.
+    network_since: ExecutionId,
 }
 
 impl Sandbox {
@@ -109,7 +113,8 @@ impl Sandbox {
     fn enter(sandboxes: Arc<Sandboxes>, record: SandboxRecord, version: Version) -> Self {
         let record = Arc::new(record);
         let (mailbox, commands) = mailbox();
-        let (published, view) = watch::channel(published(&sandboxes, &record));
+        let (network, since) = (PausedNetwork::default(), record.execution);
+        let (published, view) = watch::channel(published(&sandboxes, &record, network, since));
         let activity = sandboxes.registry.insert(record.id.clone(), view, mailbox);
         sandboxes.names.note(&record);
         sandboxes.deadlines.set(&record.id, record.wakes_at());
@@ -121,6 +126,8 @@ impl Sandbox {
             commands,
             activity,
             unsettled: false,
+            network,
+            network_since: since,
         }
     }
 
@@ -167,7 +174,12 @@ impl Sandbox {
         self.sandboxes
             .deadlines
             .set(&self.record.id, self.record.wakes_at());
-        let now = published(&self.sandboxes, &self.record);
+        let now = published(
+            &self.sandboxes,
+            &self.record,
+            self.network,
+            self.network_since,
+        );
         self.published.send_replace(now);
     }
 
@@ -336,23 +348,37 @@ impl Sandbox {
 }
 
 /// The public view of a sandbox with this record.
-fn published(sandboxes: &Sandboxes, record: &Arc<SandboxRecord>) -> Published {
-    let route = || route_of(sandboxes, record);
+fn published(
+    sandboxes: &Sandboxes,
+    record: &Arc<SandboxRecord>,
+    network: PausedNetwork,
+    since: ExecutionId,
+) -> Published {
+    let route = || route_of(sandboxes, record, since);
     Published {
         record: record.clone(),
         route: record.state.is_running().then(route).flatten(),
         parked: record.state.is_parked().then(route).flatten(),
+        network,
     }
 }
 
 /// The route of the last run of a sandbox. An unclaimed pool member has none.
-fn route_of(sandboxes: &Sandboxes, record: &SandboxRecord) -> Option<Arc<Route>> {
+fn route_of(
+    sandboxes: &Sandboxes,
+    record: &SandboxRecord,
+    network: ExecutionId,
+) -> Option<Arc<Route>> {
     let StartReport {
-        address, runtime, ..
+        address,
+        runtime,
+        keeps_connections,
+        ..
     } = record
         .report
         .as_ref()
         .filter(|_| record.pool_member().is_none())?;
+    let is_parkable = sandboxes.parking_rules(record).is_some();
     Some(Arc::new(Route {
         sandbox: record.id.clone(),
         team: record.team,
@@ -363,6 +389,8 @@ fn route_of(sandboxes: &Sandboxes, record: &SandboxRecord) -> Option<Arc<Route>>
         envd_access_token: sandboxes.parts.access.envd_access_token(record),
         traffic_access_token: sandboxes.parts.access.traffic_access_token(record),
         mask_request_host: record.spec.network.mask_request_host.clone(),
-        is_parkable: sandboxes.parking_rules(record).is_some(),
+        is_parkable,
+        keeps_connections: is_parkable && *keeps_connections,
+        network,
     }))
 }

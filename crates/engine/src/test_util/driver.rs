@@ -115,6 +115,7 @@ impl FakeDriver {
             isolation: Isolation::None,
             memory_snapshot: capable,
             nested_containers: capable,
+            keeps_connections: capable,
             idle_cpu: MilliCpu(0),
         };
         let capabilities = Capabilities {

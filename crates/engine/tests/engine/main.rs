@@ -528,6 +528,7 @@ async fn a_restart_takes_over_what_runs_and_ends_what_does_not() {
         shoal_core::driver::Driver::create(
             &driver_after,
             shoal_core::driver::StartSpec {
+                keep_connections: false,
                 guest_token: driver.guest_token(&record.id).unwrap(),
                 id: record.id.clone(),
                 execution: record.execution,

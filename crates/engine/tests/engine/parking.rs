@@ -1,9 +1,10 @@
 //! Idle sandboxes are parked, and their clients do not notice.
 
+mod connections;
 mod labels;
 mod memory;
 
-use shoal_core::driver::{Checkpointer, Start, StartKind};
+use shoal_core::driver::{Checkpointer, PausedNetwork, Start, StartKind};
 use shoal_core::parking::ParkingSettings;
 use shoal_core::ports::inside::SandboxCommand;
 use shoal_core::resources::{Mib, MilliCpu, Usage};
@@ -352,7 +353,11 @@ async fn the_deadline_of_a_parked_sandbox_goes_on() {
     let resumed = fixture.engine.resume(&permit, seconds(60), true).await;
     resumed.unwrap();
     let start = fixture.driver.start(&ids[1]);
-    assert_eq!(start, Some(Start::Paused { memory: true }));
+    let expected = Start::Paused {
+        memory: true,
+        network: PausedNetwork::Removed,
+    };
+    assert_eq!(start, Some(expected));
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use hyper_util::rt::TokioIo;
 use shoal_core::BoxFuture;
 use shoal_core::routes::Route;
 
+use super::idle::IdleConnection;
 use super::{Client, GatewayBody, OwnAnswer};
 use crate::answer::Refusal;
 use crate::forward::{add_daemon_token, ask_upgrade, needs_http2, set_forwarded, strip_hop_by_hop};
@@ -68,7 +69,8 @@ where
     ))
 }
 
-/// Builds the returned answer, which is aborted when the machine ends.
+/// Builds the returned answer, which is aborted when the machine ends. An upgraded connection may be `idle`; without
+/// that, it counts as a request under way.
 ///
 /// # Errors
 /// If the server switches protocols without a request for that.
@@ -78,6 +80,7 @@ pub(super) fn give_back(
     asked: &Upgrade,
     ended: BoxFuture<'static, ()>,
     held: Held,
+    idle: Option<IdleConnection>,
 ) -> Result<Response<GatewayBody>, Refusal> {
     let agreed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     // 101 without an upgrade in the request: the client would not know where HTTP ends. And on a stream, success would
@@ -92,7 +95,10 @@ pub(super) fn give_back(
         tunnel::agree(&mut response);
     }
     if let Some((client_side, sandbox_side)) = client_side.zip(sandbox_side) {
-        tokio::spawn(copy(client_side, sandbox_side, ended, held));
+        match idle {
+            Some(idle) => tokio::spawn(idle.copy(client_side, sandbox_side, held)),
+            None => tokio::spawn(copy(client_side, sandbox_side, ended, held)),
+        };
         return Ok(response.map(|_| empty()));
     }
     strip_hop_by_hop(response.headers_mut());

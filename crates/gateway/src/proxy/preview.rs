@@ -135,7 +135,7 @@ impl Gateway {
             () = &mut ended => return Err(Refusal::NotFound),
         };
         let held = (slot, stream, Visit::default());
-        give_back(response, client_side, &asked, ended, held)
+        give_back(response, client_side, &asked, ended, held, None)
     }
 
     /// Whether a machine runs, or will run or end soon without anybody's help.

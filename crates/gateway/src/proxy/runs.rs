@@ -10,6 +10,7 @@ use shoal_core::routes::{Lookup, NotResumed, Route};
 use tokio::time::timeout;
 use tracing::Instrument;
 
+use super::idle::IdleConnection;
 use super::{AuthenticatedBy, Gateway};
 use crate::answer::Refusal;
 use crate::places::Places;
@@ -26,7 +27,31 @@ impl Gateway {
         route: &Route,
         authenticated: AuthenticatedBy,
     ) -> BoxFuture<'static, ()> {
-        let ended = self.shared.routes.ended(route);
+        self.or_key_deleted(self.shared.routes.ended(route), authenticated)
+    }
+
+    /// A connection into a sandbox that may be parked while it is idle. `None` if connections end with that.
+    pub(super) fn idle_connection(
+        &self,
+        route: &Arc<Route>,
+        authenticated: AuthenticatedBy,
+    ) -> Option<IdleConnection> {
+        let routes = &self.shared.routes;
+        let open = routes.open_connection(route)?;
+        let over = self.or_key_deleted(routes.disconnected(route), authenticated);
+        Some(IdleConnection::new(
+            routes.clone(),
+            route.clone(),
+            open,
+            over,
+        ))
+    }
+
+    fn or_key_deleted(
+        &self,
+        ended: BoxFuture<'static, ()>,
+        authenticated: AuthenticatedBy,
+    ) -> BoxFuture<'static, ()> {
         let AuthenticatedBy::Key(key) = authenticated else {
             return ended;
         };

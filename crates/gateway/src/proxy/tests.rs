@@ -17,7 +17,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use shoal_core::BoxFuture;
 use shoal_core::auth::{Token, TokenSeed};
 use shoal_core::id::{KeyId, SandboxId, TeamId};
-use shoal_core::routes::{Authorized, Credential, NotAuthorized, NotResumed, WakeAuth};
+use shoal_core::routes::{
+    Authorized, Credential, NotAuthorized, NotResumed, OpenConnection, WakeAuth,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -43,10 +45,16 @@ struct OneSandbox {
     busy: Mutex<bool>,
     /// Whether it is parked, not paused, while it is asleep.
     parked: Mutex<bool>,
+    /// Whether visits by a route of an earlier run are refused.
+    refuses_old: Mutex<bool>,
     /// How many visits are refused, because it is about to be parked.
     refuses_visits: Mutex<usize>,
     /// The requests under way.
     visits: Arc<()>,
+    /// The connections that may be idle.
+    connections: Arc<()>,
+    /// Whether these have ended.
+    disconnected: watch::Sender<bool>,
     key_deleted: watch::Sender<bool>,
 }
 
@@ -57,8 +65,11 @@ impl OneSandbox {
             asleep: Mutex::default(),
             busy: Mutex::default(),
             parked: Mutex::default(),
+            refuses_old: Mutex::default(),
             refuses_visits: Mutex::default(),
             visits: Arc::default(),
+            connections: Arc::default(),
+            disconnected: watch::channel(false).0,
             key_deleted: watch::channel(false).0,
         }
     }
@@ -98,14 +109,31 @@ impl RouteTable for OneSandbox {
         }
     }
 
-    fn visit(&self, _: &Route) -> Option<Visit> {
+    fn visit(&self, route: &Route) -> Option<Visit> {
         let mut refuses = self.refuses_visits.lock();
         if *refuses > 0 {
             *refuses -= 1;
             self.rest(Ok(()));
             return None;
         }
-        Some(Visit::until_dropped(self.visits.clone()))
+        let refuses_old = *self.refuses_old.lock();
+        let now = self.route.borrow().clone();
+        let runs = now.filter(|now| !refuses_old || now.execution == route.execution);
+        runs.map(|_| Visit::until_dropped(self.visits.clone()))
+    }
+
+    fn open_connection(&self, route: &Route) -> Option<OpenConnection> {
+        let connections = self.connections.clone();
+        route
+            .keeps_connections
+            .then(|| OpenConnection::until_dropped(connections))
+    }
+
+    fn disconnected(&self, _: &Route) -> BoxFuture<'static, ()> {
+        let mut disconnected = self.disconnected.subscribe();
+        Box::pin(async move {
+            let _ = disconnected.wait_for(|now| *now).await;
+        })
     }
 
     fn wake(&self, _: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {
@@ -183,6 +211,8 @@ fn sandbox() -> Route {
         traffic_access_token: None,
         mask_request_host: None,
         is_parkable: false,
+        keeps_connections: false,
+        network: ExecutionId::from_entropy([1; 16]),
         sandbox,
     }
 }

@@ -75,6 +75,19 @@ fn reject() -> Value {
     json!({"reject": {"type": "icmpx", "expr": "admin-prohibited"}})
 }
 
+/// Resets a connection that this slot has not seen begin: saved memory may hold connections of another slot. Without an
+/// answer a program inside would wait for minutes until it notices.
+fn reset_unknown() -> Vec<Value> {
+    let flags = json!({"&": [
+        {"payload": {"protocol": "tcp", "field": "flags"}}, ["fin", "syn", "rst", "ack"]]});
+    vec![
+        is(meta("iifname"), json!(INNER)),
+        within(ct("state"), json!("new")),
+        is_not(flags, json!("syn")),
+        json!({"reject": {"type": "tcp reset"}}),
+    ]
+}
+
 fn prefix(net: &Ipv4Net) -> Value {
     json!({"prefix": {"addr": net.network().to_string(), "len": net.prefix_len()}})
 }
@@ -136,6 +149,7 @@ pub(super) fn slot() -> Value {
             is_not(source(), json!(GUEST_ADDRESS.to_string())), drop()]),
         rule(TABLE, "forward", vec![
             is(meta("iifname"), json!(INNER)), within(ct("state"), json!("invalid")), drop()]),
+        rule(TABLE, "forward", reset_unknown()),
         // Requests of the gateway, and replies from outside.
         rule(TABLE, "forward", vec![
             is(meta("iifname"), json!(OUTER)), is(meta("oifname"), json!(INNER)),
@@ -150,6 +164,8 @@ pub(super) fn slot() -> Value {
         rule(TABLE, "forward", vec![
             is(meta("iifname"), json!(INNER)), is(meta("oifname"), json!(OUTER)),
             json!({"jump": {"target": "egress"}})]),
+        // The sandbox sees its router in place of the gateway.
+        rule(TABLE, "input", reset_unknown()),
         rule(TABLE, "input", vec![is(meta("iifname"), json!(INNER)), reject()]),
     ]})
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The sandbox sees the same addresses in every slot, so a sandbox saved in one resumes in another.
-//! A slot is used once, so no tenant meets state that another left in its tables.
+//! A slot is used by one sandbox, so no tenant meets state that another left in its tables.
 
 use std::fs;
 use std::io;
@@ -125,6 +125,28 @@ impl Slot {
                     Some((self.host_address, OUTER_BITS)),
                 )
                 .await
+            })
+        })
+    }
+
+    /// Gives the sandbox's interface its address again: gVisor takes it over from the kernel, and it is gone with the run.
+    /// Blocks for some milliseconds; call it on a separate thread.
+    ///
+    /// # Errors
+    /// When the slot does not exist any more.
+    pub(super) fn renew(&self) -> io::Result<()> {
+        namespace::within(&self.sandbox_namespace, || {
+            netlink(async |handle| {
+                let guest = index_of(&handle, GUEST).await?;
+                let addresses = handle.address();
+                let address = addresses.add(guest, GUEST_ADDRESS.into(), INNER_BITS);
+                address.replace().execute().await?;
+                let up = LinkUnspec::new_with_index(guest).up().build();
+                handle.link().set(up).execute().await?;
+                let route = RouteMessageBuilder::<Ipv4Addr>::new()
+                    .gateway(ROUTER_ADDRESS)
+                    .build();
+                handle.route().add(route).replace().execute().await
             })
         })
     }

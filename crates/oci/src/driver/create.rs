@@ -22,7 +22,7 @@ use shoal_node::rootfs::{Layers, USERS};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::origin::Origin;
-use super::{Shared, destroy, failed, identity, paused};
+use super::{Shared, destroy, failed, identity, paused, slot};
 use crate::bundle::{Bundle, own_files};
 use crate::runtime::{self, From, Runtime};
 
@@ -53,8 +53,8 @@ pub(super) async fn create(
     };
     let (searched, wanted) = (shared.clone(), order.clone());
     let origin = blocking(move || Origin::find(&searched, &wanted)).await?;
-    if matches!(order.start, Start::Paused { .. }) {
-        paused::prepare_resume(shared.clone(), order.id.clone()).await?;
+    if let Start::Paused { network, .. } = order.start {
+        paused::prepare_resume(shared.clone(), order.id.clone(), network).await?;
     }
     let runtime = choose(&shared, origin.runtime(&order))?.clone();
     origin.check(&runtime)?;
@@ -70,32 +70,33 @@ pub(super) async fn create(
             io::ErrorKind::AlreadyExists.into(),
         ));
     }
-    let slot = take_slot(&shared, &order, &mut phases).await?;
-    let (address, index) = (slot.address.into(), slot.index);
-    let (id, restored) = (order.id.clone(), origin.has_memory());
+    let slot = slot::take(&shared, &order, &mut phases).await?;
+    let (id, index) = (order.id.clone(), slot.index);
+    let mut report = StartReport {
+        isolation: runtime.info.isolation,
+        origin: origin_of(origin.has_memory()),
+        phases,
+        address: slot.address.into(),
+        envd_version: String::new(),
+        keeps_connections: order.keep_connections && runtime.info.keeps_connections,
+        runtime: runtime.info.name.clone(),
+    };
     let attempt = Attempt {
         shared: shared.clone(),
         order,
-        runtime: runtime.clone(),
+        runtime,
         slot,
         origin,
     };
     let made = blocking(move || attempt.run()).await;
     let watched = made.and_then(|made| {
-        (phases.rootfs, phases.start) = (made.rootfs, made.start);
+        (report.phases.rootfs, report.phases.start) = (made.rootfs, made.start);
         shared
             .watch(made.manifest, made.pid)
             .map_err(failed("watch the sandbox"))
     });
     match watched {
-        Ok(()) => Ok(StartReport {
-            runtime: runtime.info.name,
-            isolation: runtime.info.isolation,
-            origin: origin_of(restored),
-            phases,
-            address,
-            envd_version: String::new(),
-        }),
+        Ok(()) => Ok(report),
         Err(error) => {
             undo(shared, &id, index, is_again).await;
             Err(error)
@@ -133,20 +134,6 @@ async fn take_turn(
     let turn = shared.turns.clone().acquire_owned().await;
     phases.queue = begun.elapsed();
     turn.map_err(|_| DriverError::NodeFull("turn"))
-}
-
-/// A network slot with the rules of the order.
-#[tracing::instrument(level = "debug", name = "network.slot", skip_all)]
-async fn take_slot(
-    shared: &Shared,
-    order: &StartSpec,
-    phases: &mut Phases,
-) -> Result<Slot, DriverError> {
-    let begun = Instant::now();
-    let slot = shared.network.take(&order.egress).await;
-    let slot = slot.map_err(failed("make a network slot"))?;
-    phases.network = begun.elapsed();
-    slot.ok_or(DriverError::NodeFull("network slot"))
 }
 
 /// Removes the remains of a failed start. Remains of the removal itself are cleared when it is
@@ -374,6 +361,7 @@ impl Attempt {
             },
             limit: limits.memory,
             privileged: self.order.privileged,
+            keep_connections: self.order.keep_connections,
         };
         let pid = self.runtime.start(start)?;
         group.set_cpu(limits.cpu)?;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use shoal_core::driver::DriverError;
+use shoal_core::driver::{DriverError, PausedNetwork};
 use shoal_core::id::SandboxId;
 use shoal_node::blocking;
 use shoal_node::exhausted::retry_exhausted;
@@ -18,7 +18,7 @@ use super::{Shared, failed};
 /// Idempotent: each step succeeds when it has nothing to do. So this also removes a half-made
 /// sandbox, and can be repeated after a failure.
 pub(super) async fn destroy(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
-    end_run(&shared, &id).await?;
+    end_run(&shared, &id, PausedNetwork::Removed).await?;
     let directory = shared.home.sandbox(id.as_str());
     let remove = move || {
         shared.disk.remove(id.as_str())?;
@@ -49,13 +49,19 @@ async fn end_processes(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), Drive
         .map_err(failed("end the processes"))
 }
 
-/// Ends the processes of a sandbox and removes what belongs to a run: mounts, cgroups and the
-/// network slot. Its files and its manifest stay.
-pub(super) async fn end_run(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
+/// Ends the processes of a sandbox and removes what belongs to a run: mounts, cgroups and, unless the next run uses it
+/// again, the network slot. Its files and its manifest stay.
+pub(super) async fn end_run(
+    shared: &Arc<Shared>,
+    id: &SandboxId,
+    network: PausedNetwork,
+) -> Result<(), DriverError> {
     end_processes(shared, id).await?;
-    release_slot(shared, id)
-        .await
-        .map_err(failed("take the network slot away"))?;
+    if network == PausedNetwork::Removed {
+        release_slot(shared, id)
+            .await
+            .map_err(failed("take the network slot away"))?;
+    }
     let (shared, id) = (shared.clone(), id.clone());
     blocking(move || clear_run(&shared, &id))
         .await
@@ -64,7 +70,7 @@ pub(super) async fn end_run(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), 
 
 /// Releases the slot exactly once. After a repeated call or a crash, the index may belong to another
 /// sandbox.
-async fn release_slot(shared: &Arc<Shared>, id: &SandboxId) -> io::Result<()> {
+pub(super) async fn release_slot(shared: &Arc<Shared>, id: &SandboxId) -> io::Result<()> {
     let directory = shared.home.sandbox(id.as_str());
     let held = move || -> io::Result<Option<u32>> {
         let manifest = Manifest::read(&directory)?;

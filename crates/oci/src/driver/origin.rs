@@ -39,7 +39,7 @@ impl Origin {
                 *memory,
                 DriverError::SnapshotNotFound(*id),
             ),
-            Start::Paused { memory } => (
+            Start::Paused { memory, .. } => (
                 SavedDirectory::of_paused(&shared.disk, &order.id),
                 *memory,
                 DriverError::NotFound(order.id.clone()),

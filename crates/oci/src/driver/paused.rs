@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use shoal_core::driver::DriverError;
+use shoal_core::driver::{DriverError, PausedNetwork};
 use shoal_core::id::SandboxId;
 use shoal_node::blocking;
 use shoal_node::disk::Disk;
@@ -16,7 +16,7 @@ use super::{Shared, destroy, failed};
 pub(super) async fn rollback_resume(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
     let place = SavedDirectory::of_paused(&shared.disk, &id);
     find(&place, &id).await?;
-    end_run(shared.clone(), &id).await?;
+    end_run(shared.clone(), &id, PausedNetwork::Removed).await?;
     blocking(move || {
         take_back(&shared.disk, &place, id.as_str()).map_err(failed("put the files back"))
     })
@@ -51,10 +51,14 @@ pub(super) fn guard(disk: &Disk, place: &SavedDirectory, id: &str) -> io::Result
 }
 
 /// Removes the remains of the last run of a paused sandbox, and prepares the next one.
-pub(super) async fn prepare_resume(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
+pub(super) async fn prepare_resume(
+    shared: Arc<Shared>,
+    id: SandboxId,
+    network: PausedNetwork,
+) -> Result<(), DriverError> {
     let place = SavedDirectory::of_paused(&shared.disk, &id);
     find(&place, &id).await?;
-    end_run(shared.clone(), &id).await?;
+    end_run(shared.clone(), &id, network).await?;
     blocking(move || guard(&shared.disk, &place, id.as_str()).map_err(failed("keep the files")))
         .await
 }
@@ -75,8 +79,12 @@ pub(super) async fn delete_checkpoint(
 
 /// Ends the processes of a sandbox and removes what belongs to a run. Its files and its directory
 /// stay.
-async fn end_run(shared: Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
-    destroy::end_run(&shared, id).await?;
+async fn end_run(
+    shared: Arc<Shared>,
+    id: &SandboxId,
+    network: PausedNetwork,
+) -> Result<(), DriverError> {
+    destroy::end_run(&shared, id, network).await?;
     let directory = shared.home.sandbox(id.as_str());
     blocking(move || manifest::mark_held(&directory, false).map_err(failed("write the manifest")))
         .await

@@ -6,7 +6,7 @@ use shoal_core::BoxFuture;
 use shoal_core::driver::{
     AfterSnapshot, Capabilities, Checkpointer, DiskAccounts, DiskUse, Driver, DriverError,
     DriverEvent, EgressFilter, ExportRequest, Found, Freezer, ImportRequest, Imported, Owner,
-    Resizer, SnapshotTransfer, StartReport, StartSpec,
+    PausedNetwork, Resizer, SnapshotTransfer, StartReport, StartSpec,
 };
 use shoal_core::id::{SandboxId, SnapshotId, TeamId};
 use shoal_core::limits::Granted;
@@ -106,8 +106,13 @@ impl Checkpointer for OciDriver {
         })
     }
 
-    fn prepare_resume(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(paused::prepare_resume(self.shared.clone(), id.clone()))
+    fn prepare_resume(
+        &self,
+        id: &SandboxId,
+        network: PausedNetwork,
+    ) -> BoxFuture<'_, Result<(), DriverError>> {
+        let (shared, id) = (self.shared.clone(), id.clone());
+        Box::pin(paused::prepare_resume(shared, id, network))
     }
 
     fn rollback_resume(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {

@@ -10,7 +10,7 @@ use shoal_core::driver::RuntimeInfo;
 use shoal_core::resources::MilliCpu;
 use shoal_core::template::RuntimeName;
 
-use super::{Kind, Runtime, RuntimeTimeouts};
+use super::{KEEP_CONNECTIONS, Kind, Runtime, RuntimeTimeouts};
 
 /// The runtimes to look for.
 #[derive(Debug, Clone)]
@@ -84,7 +84,11 @@ fn probe(
     let said = output_of(&program, &["--version"])?;
     let first = said.lines().next().unwrap_or_default();
     let version = first.rsplit(' ').next().unwrap_or_default().to_owned();
-    if kind == Kind::Runsc && !output_of(&program, &["flags"])?.contains("allow-suid") {
+    let flags = match kind {
+        Kind::Runsc => output_of(&program, &["flags"])?,
+        Kind::Runc => String::new(),
+    };
+    if kind == Kind::Runsc && !flags.contains("allow-suid") {
         return Err(format!("{version} is too old: 2025 or later is needed"));
     }
     let name: RuntimeName = kind.program().parse().map_err(|e| format!("{e}"))?;
@@ -95,6 +99,7 @@ fn probe(
         isolation: kind.isolation(),
         memory_snapshot: kind == Kind::Runsc,
         nested_containers: kind == Kind::Runsc,
+        keeps_connections: flags.contains(KEEP_CONNECTIONS.trim_start_matches('-')),
         idle_cpu: idle_cpu(kind, &config.platform),
     };
     Ok(Runtime {

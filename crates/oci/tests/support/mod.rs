@@ -173,6 +173,7 @@ pub(crate) fn order(id: &str, runtime: Option<&str>) -> StartSpec {
         egress: Egress::default(),
         env: std::iter::once(("A".to_owned(), "1".to_owned())).collect(),
         privileged: false,
+        keep_connections: false,
     }
 }
 

@@ -8,7 +8,8 @@ use shoal_core::auth::Token;
 use shoal_core::clock::Clock;
 use shoal_core::id::{KeyId, SandboxId};
 use shoal_core::routes::{
-    Authorized, Credential, Lookup, NotAuthorized, NotResumed, Route, RouteTable, Visit,
+    Authorized, Credential, Lookup, NotAuthorized, NotResumed, OpenConnection, Route, RouteTable,
+    Visit,
 };
 use shoal_engine::SystemClock;
 
@@ -31,6 +32,14 @@ impl RouteTable for AuditedRoutes {
 
     fn visit(&self, route: &Route) -> Option<Visit> {
         self.inner.visit(route)
+    }
+
+    fn open_connection(&self, route: &Route) -> Option<OpenConnection> {
+        self.inner.open_connection(route)
+    }
+
+    fn disconnected(&self, route: &Route) -> BoxFuture<'static, ()> {
+        self.inner.disconnected(route)
     }
 
     fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{Subject, destroy, event, found, id, make, run};
 use crate::driver::{
-    AfterSnapshot, Checkpointer, DriverError, DriverEvent, Found, Start, StartKind, StartSpec,
+    AfterSnapshot, Checkpointer, DriverError, DriverEvent, Found, PausedNetwork, Start, StartKind,
+    StartSpec,
 };
 use crate::id::{ExecutionId, SandboxId, SnapshotId};
 use crate::snapshot::{Contents, Saved};
@@ -17,6 +18,7 @@ pub(super) async fn check(subject: &dyn Subject, driver: &dyn Checkpointer) {
         a_snapshot_outlives_its_source_and_starts_many(subject, driver, contents).await;
         a_frozen_source_thaws_or_ends(subject, driver, contents).await;
     }
+    a_kept_network_has_the_same_address(subject, driver).await;
     unknown_ids_are_errors(subject, driver).await;
     idle_programs_are_reported_as_idle(subject, driver).await;
     assert!(snapshots(driver).await.is_empty(), "no snapshot is left");
@@ -55,7 +57,10 @@ async fn pause(driver: &dyn Checkpointer, id: &SandboxId, contents: Contents) ->
 
 fn again(subject: &dyn Subject, id: &SandboxId, execution: ExecutionId) -> StartSpec {
     StartSpec {
-        start: Start::Paused { memory: true },
+        start: Start::Paused {
+            memory: true,
+            network: PausedNetwork::Removed,
+        },
         ..subject.spec(id.clone(), execution)
     }
 }
@@ -107,7 +112,7 @@ async fn a_paused_sandbox_can_resume(
         "a second pause changes nothing"
     );
     for _ in 0..2 {
-        let ready = driver.prepare_resume(&id).await;
+        let ready = driver.prepare_resume(&id, PausedNetwork::Removed).await;
         ready.unwrap_or_else(|error| panic!("the resume is not prepared: {error}"));
     }
     start(subject, again(subject, &id, run(2)), contents).await;
@@ -124,6 +129,64 @@ async fn a_paused_sandbox_can_resume(
         panic!("an end is a failure");
     };
     assert_eq!(execution, run(2));
+    destroy(subject, &id).await;
+}
+
+async fn a_kept_network_has_the_same_address(subject: &dyn Subject, driver: &dyn Checkpointer) {
+    if !kinds(subject).contains(&Contents::Memory) {
+        return;
+    }
+    let spec = StartSpec {
+        keep_connections: true,
+        ..subject.spec(id("ikept"), run(1))
+    };
+    let create = async |spec| {
+        let started = subject.driver().create(spec).await;
+        started.unwrap_or_else(|error| panic!("it does not start: {error}"))
+    };
+    let first = create(spec).await;
+    let id = id("ikept");
+    // Prepared before the next run, or by it.
+    for number in [2, 3] {
+        pause(driver, &id, Contents::Memory).await;
+        if number == 2 {
+            let ready = driver.prepare_resume(&id, PausedNetwork::Kept).await;
+            ready.unwrap_or_else(|error| panic!("the resume is not prepared: {error}"));
+        }
+        let next = create(StartSpec {
+            start: Start::Paused {
+                memory: true,
+                network: PausedNetwork::Kept,
+            },
+            keep_connections: true,
+            ..subject.spec(id.clone(), run(number))
+        });
+        let next = next.await;
+        assert_eq!(next.address, first.address);
+        assert_eq!(next.keeps_connections, first.keeps_connections);
+        let discarded = driver.delete_checkpoint(&id).await;
+        discarded.unwrap_or_else(|error| panic!("the checkpoint is not deleted: {error}"));
+    }
+    // A network that was kept goes with a rollback, and with the sandbox.
+    for number in [4, 5] {
+        pause(driver, &id, Contents::Memory).await;
+        let ready = driver.prepare_resume(&id, PausedNetwork::Kept).await;
+        ready.unwrap_or_else(|error| panic!("the resume is not prepared: {error}"));
+        if number == 4 {
+            let back = driver.rollback_resume(&id).await;
+            back.unwrap_or_else(|error| panic!("it is not rolled back: {error}"));
+            create(StartSpec {
+                start: Start::Paused {
+                    memory: true,
+                    network: PausedNetwork::Kept,
+                },
+                ..subject.spec(id.clone(), run(number))
+            })
+            .await;
+            let discarded = driver.delete_checkpoint(&id).await;
+            discarded.unwrap_or_else(|error| panic!("the checkpoint is not deleted: {error}"));
+        }
+    }
     destroy(subject, &id).await;
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
-use shoal_core::driver::{Start, StartReport};
+use shoal_core::driver::{PausedNetwork, Start, StartReport};
 use shoal_core::id::ExecutionId;
 use shoal_core::parking::Inside;
 use shoal_core::sandbox::SandboxRecord;
@@ -73,6 +73,11 @@ impl Sandbox {
         let driver = self.driver();
         let checkpointer = driver.checkpoints()?;
         self.freeze_guest(Contents::Memory, true).await?;
+        // No request is under way, and so none that becomes a connection.
+        self.network = match self.activity.with(|activity| activity.is_connected()) {
+            true => PausedNetwork::Kept,
+            false => PausedNetwork::Removed,
+        };
         if let Err(error) = self.advance(&Input::Park).await {
             self.unfreeze_guest().await;
             return Err(error);
@@ -147,6 +152,9 @@ impl Sandbox {
     /// Makes a parked sandbox a paused one: its checkpoint is that of a pause.
     pub(super) async fn pause_parked(&mut self) -> Result<(), SandboxError> {
         self.advance(&Input::Pause).await?;
+        // Its connections have ended with that.
+        self.unsettled |= self.network == PausedNetwork::Kept;
+        self.network = PausedNetwork::Removed;
         let samples = &self.sandboxes.parts.telemetry.samples;
         samples.forget(&self.record.id);
         self.emit(EventKind::Paused, BTreeMap::new());
@@ -202,6 +210,7 @@ impl Sandbox {
         if let Err(error) = self.roll_back().await {
             tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a run is not cleared yet");
         }
+        self.network = PausedNetwork::Removed;
         match self.happened(&Input::ResumeFailed).await {
             Ok(()) => SandboxError::NotWoken(Box::new(error)),
             Err(refused) => refused,
@@ -211,8 +220,15 @@ impl Sandbox {
     /// Starts a run from the checkpoint. The deadline and the reported start stay as they are.
     async fn wake_run(&mut self) -> Result<(), SandboxError> {
         let known = self.sandboxes.parts.access.guest_token(&self.record);
-        let start = Start::Paused { memory: true };
+        let start = Start::Paused {
+            memory: true,
+            network: self.network,
+        };
         let report = self.bring_up(start, Some(known)).await?;
+        let before = self.record.report.as_ref().map(|before| before.address);
+        if self.network == PausedNetwork::Removed || before != Some(report.address) {
+            self.network_since = self.record.execution;
+        }
         let report = match &self.record.report {
             Some(before) => StartReport {
                 origin: before.origin,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use shoal_core::detail::Chain;
-use shoal_core::driver::{DriverError, Start};
+use shoal_core::driver::{DriverError, PausedNetwork, Start};
 use shoal_core::id::ExecutionId;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::{Contents, Saved};
@@ -144,6 +144,7 @@ impl Sandbox {
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
         let start = Start::Paused {
             memory: request.memory,
+            network: PausedNetwork::Removed,
         };
         let known = self.sandboxes.parts.access.guest_token(&self.record);
         let started = self.bring_up(start, Some(known)).await;
@@ -155,6 +156,7 @@ impl Sandbox {
             // The user's changes to the files may break the start command. The files matter more.
             tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox resumes without the start command of its template");
         }
+        self.network_since = self.record.execution;
         let now = self.sandboxes.parts.clock.now();
         let next = SandboxRecord {
             tokens: self.record.tokens.settled(),
@@ -178,7 +180,7 @@ impl Sandbox {
         let (driver, id) = (self.driver(), &self.record.id);
         let settled = match (self.record.state.kind(), driver.checkpointer()) {
             (StateKind::Paused | StateKind::Parked, Some(checkpointer)) => {
-                checkpointer.prepare_resume(id).await
+                checkpointer.prepare_resume(id, self.network).await
             }
             (StateKind::Running, Some(checkpointer)) => checkpointer.delete_checkpoint(id).await,
             _ => Ok(()),

@@ -89,6 +89,7 @@ impl Sandbox {
             egress: spec.network.egress.clone(),
             env: BTreeMap::new(),
             privileged: spec.privileged,
+            keep_connections: !spec.privileged && sandboxes.parking_rules(record).is_some(),
             guest_token: sandboxes.parts.access.guest_token(record),
         };
         let create = driver.create(run);

@@ -9,7 +9,8 @@ use shoal_core::detail::HostDetail;
 use shoal_core::driver::{
     AfterSnapshot, Capabilities, Checkpointer, DiskAccounts, DiskUse, Driver, DriverError,
     DriverEvent, EgressFilter, ExportRequest, Found, FoundPaused, Freezer, ImportRequest, Imported,
-    Isolation, Owner, Phases, Resizer, SnapshotTransfer, Start, StartKind, StartReport, StartSpec,
+    Isolation, Owner, PausedNetwork, Phases, Resizer, SnapshotTransfer, Start, StartKind,
+    StartReport, StartSpec,
 };
 use shoal_core::id::{SandboxId, SnapshotId, TeamId};
 use shoal_core::limits::Granted;
@@ -47,13 +48,14 @@ impl Driver for FakeDriver {
                     ));
                 }
                 Start::Snapshot { id, memory } => *memory && self.keeps_memory(*id),
-                Start::Paused { memory } => *memory && self.has_paused_memory(&spec.id),
+                Start::Paused { memory, .. } => *memory && self.has_paused_memory(&spec.id),
             };
             let origin = if restored {
                 StartKind::Restored
             } else {
                 StartKind::Cold
             };
+            let keeps_connections = spec.keep_connections;
             match spec.start {
                 Start::Paused { .. } => self.start_again(spec)?,
                 _ => self.start_new(spec)?,
@@ -65,6 +67,7 @@ impl Driver for FakeDriver {
                 phases: Phases::default(),
                 address: IpAddr::V4(Ipv4Addr::LOCALHOST),
                 envd_version: String::new(),
+                keeps_connections,
             })
         })
     }
@@ -186,7 +189,11 @@ impl Checkpointer for FakeDriver {
         Box::pin(async move { Ok(room) })
     }
 
-    fn prepare_resume(&self, _: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+    fn prepare_resume(
+        &self,
+        _: &SandboxId,
+        _: PausedNetwork,
+    ) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(async { Ok(()) })
     }
 

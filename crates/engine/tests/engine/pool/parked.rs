@@ -111,7 +111,10 @@ async fn a_parked_member_wakes_as_what_was_asked_for() {
     assert_eq!(made.spec.purpose, Purpose::Use);
     assert!(matches!(
         fixture.driver.start(&id),
-        Some(Start::Paused { memory: true })
+        Some(Start::Paused {
+            memory: true,
+            network: shoal_core::driver::PausedNetwork::Removed,
+        })
     ));
     let limits = fixture.driver.resources(&id).unwrap();
     assert_eq!((limits.cpu, limits.memory), (MilliCpu(2000), Mib(1024)));

@@ -81,3 +81,104 @@ async fn an_open_stream_and_an_upgraded_connection_are_visits_until_they_end() {
     drop(upgraded);
     until(0).await;
 }
+
+/// Waits until a count is reached. `what` is held by the fixture too.
+async fn until_held(what: &Arc<()>, count: usize) {
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while Arc::strong_count(what) != count + 1 {
+        assert!(std::time::Instant::now() < end, "never {count}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// An upgraded connection to a sandbox whose connections go on after a park, and that echoes.
+async fn upgraded() -> (Fixture, TcpStream) {
+    let fixture = fixture(|route| route.keeps_connections = true).await;
+    let port = fixture.server.port();
+    let head = format!(
+        "GET /upgrade HTTP/1.1\nHost: {port}-iabc.x.y\nConnection: Upgrade\nUpgrade: echo\n\n"
+    );
+    let mut stream = send(&fixture, &head).await;
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"\r\n\r\n") {
+        seen.push(stream.read_u8().await.unwrap());
+    }
+    assert!(seen.starts_with(b"HTTP/1.1 101"));
+    until_held(&fixture.routes.connections, 1).await;
+    (fixture, stream)
+}
+
+async fn echoes(stream: &mut TcpStream, text: &str) {
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut seen = vec![0; text.len()];
+    stream.read_exact(&mut seen).await.unwrap();
+    assert_eq!(seen, text.as_bytes());
+}
+
+#[tokio::test]
+async fn an_idle_upgraded_connection_is_no_visit_and_its_use_wakes_the_sandbox() {
+    let (fixture, mut stream) = upgraded().await;
+    echoes(&mut stream, "before").await;
+    for text in ["one", "two"] {
+        until_held(&fixture.routes.visits, 0).await;
+        *fixture.routes.parked.lock() = true;
+        fixture.routes.rest(Ok(()));
+        echoes(&mut stream, text).await;
+        assert!(fixture.routes.asleep.lock().is_none(), "it was woken");
+    }
+    drop(stream);
+    until_held(&fixture.routes.connections, 0).await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_connection_reaches_a_parked_sandbox() {
+    let (fixture, stream) = upgraded().await;
+    until_held(&fixture.routes.visits, 0).await;
+    *fixture.routes.parked.lock() = true;
+    fixture.routes.rest(Ok(()));
+    drop(stream);
+    until_held(&fixture.routes.connections, 0).await;
+    assert!(fixture.routes.asleep.lock().is_none(), "it was woken");
+}
+
+#[tokio::test]
+async fn somebody_else_may_wake_the_sandbox_of_an_idle_connection() {
+    let (fixture, mut stream) = upgraded().await;
+    until_held(&fixture.routes.visits, 0).await;
+    fixture.routes.route.send_modify(|route| {
+        let mut next = Route::clone(route.as_ref().unwrap());
+        next.execution = ExecutionId::from_entropy([2; 16]);
+        *route = Some(Arc::new(next));
+    });
+    *fixture.routes.refuses_old.lock() = true;
+    echoes(&mut stream, "again").await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_ends_when_its_sandbox_wakes_elsewhere_or_not_at_all() {
+    let elsewhere = |route: &mut Route| route.network = ExecutionId::from_entropy([2; 16]);
+    for woken in [Ok(()), Err(NotResumed::Failed("broken".to_owned()))] {
+        let (fixture, mut stream) = upgraded().await;
+        until_held(&fixture.routes.visits, 0).await;
+        *fixture.routes.parked.lock() = true;
+        fixture.routes.rest(woken);
+        if let Some(Ok(route)) = &mut *fixture.routes.asleep.lock() {
+            elsewhere(Arc::make_mut(route));
+        }
+        stream.write_all(b"lost").await.unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+        assert_eq!(rest, b"");
+        until_held(&fixture.routes.connections, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_ends_with_its_sandbox() {
+    let (fixture, mut stream) = upgraded().await;
+    fixture.routes.disconnected.send_replace(true);
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    assert_eq!(rest, b"");
+    until_held(&fixture.routes.connections, 0).await;
+}

@@ -62,6 +62,7 @@ mod tests {
             isolation: Isolation::UserspaceKernel,
             memory_snapshot: true,
             nested_containers: false,
+            keeps_connections: true,
             idle_cpu: MilliCpu(0),
         }
     }

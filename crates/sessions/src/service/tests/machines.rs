@@ -147,6 +147,7 @@ fn report() -> StartReport {
         phases: Phases::default(),
         address: [10, 0, 0, 1].into(),
         envd_version: String::new(),
+        keeps_connections: false,
     }
 }
 
