@@ -65,7 +65,7 @@ def push(sandbox: Sandbox) -> None:
 
 
 def test_an_idle_websocket_stays_open_while_its_sandbox_is_parked(parking, sandbox, opened):
-    for number, socket in enumerate(opened * 2):
+    for number, socket in enumerate(opened):
         parking.wait(sandbox)
         echoes(socket, f"woken {number}")
     # Something else wakes it, and the server speaks first.

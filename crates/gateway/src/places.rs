@@ -21,7 +21,7 @@ const IDLE_MOST: usize = 1000;
 /// The maximum number of idle connections of a sandbox: enough for a client with fifty parallel requests,
 /// whose connections are idle together between two of them. A closed one costs a new one, and a port for a
 /// minute.
-const IDLE_OF_SANDBOX: usize = 64;
+pub(crate) const IDLE_OF_SANDBOX: usize = 64;
 
 /// The idle timeout of a connection.
 const IDLE_TIME: Duration = Duration::from_secs(30);

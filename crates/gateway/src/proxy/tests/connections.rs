@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::places::IDLE_OF_SANDBOX;
 
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -95,7 +96,7 @@ async fn one_client_of_hundreds_of_ports_leaves_few_connections_open() {
         ask_again(&mut client, *port).await;
     }
     assert_eq!(server.accepted.load(Ordering::SeqCst), 200);
-    eventually(|| server.open.load(Ordering::SeqCst) <= 16).await;
+    eventually(|| server.open.load(Ordering::SeqCst) <= IDLE_OF_SANDBOX).await;
 }
 
 #[tokio::test]
