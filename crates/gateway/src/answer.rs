@@ -136,15 +136,15 @@ impl Refusal {
         }
     }
 
-    /// The answer to a request with these headers.
-    pub(crate) fn answer(&self, headers: &HeaderMap, target: Option<&Target>) -> Response<Bytes> {
+    /// The answer to a request.
+    pub(crate) fn answer(&self, form: AnswerForm, target: Option<&Target>) -> Response<Bytes> {
         let (kind, body) = match (self, target) {
             (Self::Invalid(_), _) => ("text/plain; charset=utf-8", self.message()),
             (_, None) => {
                 let body = json!({"message": self.message(), "code": self.status().as_u16()});
                 ("application/json; charset=utf-8", body.to_string())
             }
-            (_, Some(target)) => match self.page(target).filter(|_| wants_page(headers)) {
+            (_, Some(target)) => match self.page(target).filter(|_| form == AnswerForm::Page) {
                 Some(page) => ("text/html; charset=utf-8", page),
                 None => (
                     "application/json; charset=utf-8",
@@ -227,18 +227,33 @@ fn html(title: &str, text: &str) -> String {
     )
 }
 
-/// Whether the client is a browser that does not request data.
-fn wants_page(headers: &HeaderMap) -> bool {
-    let text = |name| {
-        headers
-            .get(name)
-            .and_then(|v: &HeaderValue| v.to_str().ok())
-    };
-    let agent = text(USER_AGENT).unwrap_or_default();
-    let engine = ["AppleWebKit", "Gecko", "Trident", "Presto", "Blink"];
-    let browser = agent.contains("Mozilla") && engine.iter().any(|name| agent.contains(name));
-    let accepts = text(ACCEPT).unwrap_or_default();
-    browser && !accepts.contains("json") && !accepts.contains("javascript")
+/// The form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AnswerForm {
+    /// For a browser that does not request data.
+    Page,
+    /// For a program.
+    Data,
+}
+
+impl AnswerForm {
+    /// The form that a client with these headers expects.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let text = |name| {
+            headers
+                .get(name)
+                .and_then(|v: &HeaderValue| v.to_str().ok())
+        };
+        let agent = text(USER_AGENT).unwrap_or_default();
+        let engine = ["AppleWebKit", "Gecko", "Trident", "Presto", "Blink"];
+        let is_browser =
+            agent.contains("Mozilla") && engine.iter().any(|name| agent.contains(name));
+        let accepts = text(ACCEPT).unwrap_or_default();
+        match is_browser && !accepts.contains("json") && !accepts.contains("javascript") {
+            true => Self::Page,
+            false => Self::Data,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -258,7 +273,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_str(agent).unwrap());
         headers.insert(ACCEPT, HeaderValue::from_str(accept).unwrap());
-        let response = refusal.answer(&headers, Some(&target()));
+        let response = refusal.answer(AnswerForm::of(&headers), Some(&target()));
         let kind = response.headers()[CONTENT_TYPE]
             .to_str()
             .unwrap()
@@ -320,7 +335,7 @@ mod tests {
     #[test]
     fn an_invalid_target_gets_plain_text() {
         let refusal = Refusal::Invalid(InvalidTarget::MissingHeader);
-        let response = refusal.answer(&HeaderMap::new(), None);
+        let response = refusal.answer(AnswerForm::Data, None);
         assert_eq!(response.status(), 400);
         assert_eq!(response.body(), "missing header");
     }

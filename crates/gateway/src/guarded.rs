@@ -5,11 +5,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
 use shoal_core::BoxFuture;
 use shoal_core::routes::Visit;
 
 use crate::limit::Slot;
-use crate::upstream::{BoxError, ForwardedBody, Stream2};
+use crate::upstream::{BoxError, Stream2};
 
 /// The sandbox ended during the answer. The stream is aborted, not closed, so that no client takes a
 /// partial answer for a complete one.
@@ -23,13 +24,13 @@ pub(crate) type Held = (Slot, Option<Stream2>, Visit);
 
 /// An answer that is aborted when its sandbox ends, and that holds its slot until it is read.
 pub(crate) struct Guarded {
-    body: ForwardedBody,
+    body: Incoming,
     ended: Option<BoxFuture<'static, ()>>,
     _held: Held,
 }
 
 impl Guarded {
-    pub(crate) fn new(body: ForwardedBody, ended: BoxFuture<'static, ()>, held: Held) -> Self {
+    pub(crate) fn new(body: Incoming, ended: BoxFuture<'static, ()>, held: Held) -> Self {
         Self {
             body,
             ended: Some(ended),
@@ -49,7 +50,7 @@ impl Body for Guarded {
         let this = &mut *self;
         // Received data first, so that the last output before the end is not lost.
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
-            return Poll::Ready(frame);
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         match &mut this.ended {
             Some(ended) => match ended.as_mut().poll(cx) {

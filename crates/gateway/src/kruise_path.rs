@@ -27,6 +27,11 @@ pub enum KruisePath {
     Sandbox,
 }
 
+/// Whether the path of a request looks like one of these.
+pub(crate) fn is_one(uri: &Uri) -> bool {
+    uri.path().starts_with(PREFIX)
+}
+
 /// Rewrites a request with one of these paths into the usual form. For requests that name no sandbox
 /// otherwise: a server in a sandbox may have such paths, too.
 pub(crate) fn rewrite<B>(request: &mut Request<B>) -> KruisePath {

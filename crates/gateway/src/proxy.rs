@@ -28,11 +28,11 @@ use shoal_protocol::{ENVD_PORT, is_internal_route};
 use tracing::Instrument;
 
 use self::exchange::{answer_of, give_back, prepare, version};
-use self::metrics::count;
+use self::metrics::Counts;
 use self::send::send;
 use self::span::span_of;
 use self::tokens::{AuthenticatedBy, check_traffic_token, may_wake};
-use crate::answer::Refusal;
+use crate::answer::{AnswerForm, Refusal};
 use crate::forward::strip_proxy_headers;
 use crate::kruise_path::{self, KruisePath};
 use crate::limit::{Connections, Slot};
@@ -91,6 +91,7 @@ struct Shared {
     upstreams: Mutex<HashMap<ExecutionId, Arc<Upstream>>>,
     connections: Connections,
     places: Arc<Places<Sender>>,
+    counts: Counts,
 }
 
 /// Marks an answer of the gateway itself, not of a server in a sandbox.
@@ -113,6 +114,7 @@ impl Gateway {
             upstreams: Mutex::default(),
             connections,
             places,
+            counts: Counts::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -133,6 +135,10 @@ impl Gateway {
 
     /// Rewrites a request that names no sandbox, if its path is one of OpenKruise's.
     pub fn rewrite_kruise_path<B>(&self, request: &mut Request<B>) -> KruisePath {
+        // Most requests have another path.
+        if !kruise_path::is_one(request.uri()) {
+            return KruisePath::Other;
+        }
         match self.target(request) {
             Ok(None) => kruise_path::rewrite(request),
             _ => KruisePath::Other,
@@ -142,13 +148,13 @@ impl Gateway {
     /// The answer to a request with an invalid target.
     #[must_use]
     pub fn refuse(&self, invalid: InvalidTarget) -> Response<GatewayBody> {
-        answer_of(Refusal::Invalid(invalid).answer(&http::HeaderMap::new(), None))
+        answer_of(Refusal::Invalid(invalid).answer(AnswerForm::Data, None))
     }
 
     /// The answer to a request that comes while the server stops.
     #[must_use]
     pub fn stopping(&self) -> Response<GatewayBody> {
-        answer_of(Refusal::Stopping.answer(&http::HeaderMap::new(), None))
+        answer_of(Refusal::Stopping.answer(AnswerForm::Data, None))
     }
 
     /// Forwards a request and returns the answer.
@@ -163,13 +169,13 @@ impl Gateway {
         B::Error: Into<BoxError>,
     {
         self.check_proxy_headers(request.headers_mut(), client);
-        let asked = request.headers().clone();
+        let form = AnswerForm::of(request.headers());
         let (passed, runtime) = self
             .pass_on(request, &target, client, AuthenticatedBy::Tokens)
             .await;
         let answer =
-            passed.unwrap_or_else(|refusal| answer_of(refusal.answer(&asked, Some(&target))));
-        count(&answer, runtime.as_ref());
+            passed.unwrap_or_else(|refusal| answer_of(refusal.answer(form, Some(&target))));
+        self.shared.counts.add(&answer, runtime.as_ref());
         answer
     }
 
@@ -253,14 +259,14 @@ impl Gateway {
                 if authenticated == AuthenticatedBy::Tokens {
                     may_wake(&auth, target, headers)?;
                 }
-                self.wake(target, Refusal::Busy).await?
+                Box::pin(self.wake(target, Refusal::Busy)).await?
             }
             // A request that reaches a running sandbox wakes a parked one: clients cannot distinguish them.
             Lookup::Parked(auth) => {
                 if authenticated == AuthenticatedBy::Tokens {
                     check_traffic_token(auth.traffic_access_token.as_ref(), target, headers)?;
                 }
-                self.wake(target, Refusal::NotWoken).await?
+                Box::pin(self.wake(target, Refusal::NotWoken)).await?
             }
             Lookup::Paused => return Err(Refusal::Paused),
             Lookup::Busy => return Err(Refusal::Busy),
@@ -274,7 +280,7 @@ impl Gateway {
             return Ok((route, visit));
         }
         // It was about to be parked, or has just been.
-        route = self.wake(target, Refusal::NotWoken).await?;
+        route = Box::pin(self.wake(target, Refusal::NotWoken)).await?;
         let visit = routes.visit(&route).ok_or(Refusal::Busy)?;
         Ok((route, visit))
     }

@@ -140,16 +140,16 @@ impl Upstream {
                 Some((Sender::Http1(sender), place)) => (sender, place),
                 // Impossible: the line includes the HTTP version.
                 Some((Sender::Http2(_), _)) => continue,
-                None => {
-                    let place = self.places.take(&self.holder)?;
-                    let stream = self.connector.open(port, place.clone()).await?;
-                    (connect_http1(stream).await?, place)
-                }
+                // Boxed, because a future is moved with all that it may ever hold, and most requests find a connection.
+                None => Box::pin(self.connect(port)).await?,
             };
             match sender.try_send_request(request).await {
                 Ok(response) => {
-                    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                        self.keep_when_ready(line, sender, place);
+                    match response.status() {
+                        StatusCode::SWITCHING_PROTOCOLS => {}
+                        // A short answer has been received completely.
+                        _ if sender.is_ready() => self.keep(line, Sender::Http1(sender), place),
+                        _ => self.keep_when_ready(line, sender, place),
                     }
                     return Ok(response);
                 }
@@ -160,6 +160,15 @@ impl Upstream {
                 },
             }
         }
+    }
+
+    async fn connect(
+        &self,
+        port: u16,
+    ) -> Result<(http1::SendRequest<ForwardedBody>, Arc<Place<Sender>>), NotSent> {
+        let place = self.places.take(&self.holder)?;
+        let stream = self.connector.open(port, place.clone()).await?;
+        Ok((connect_http1(stream).await?, place))
     }
 
     /// Keeps a connection after its answer was read completely; otherwise closes it.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, REFRESH, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use serde_json::json;
 
-use super::{Refusal, html, wants_page};
+use super::{AnswerForm, Refusal, html};
 
 /// When a page looks again whether the server answers.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -86,10 +86,10 @@ impl Unreached {
     }
 
     /// The answer to a request with these headers.
-    pub(crate) fn answer(&self, asked: &HeaderMap) -> Response<Bytes> {
+    pub(crate) fn answer(&self, form: AnswerForm) -> Response<Bytes> {
         let (kind, body) = if *self == Self::Unknown {
             ("text/plain; charset=utf-8", self.message())
-        } else if wants_page(asked) {
+        } else if form == AnswerForm::Page {
             let text = self.message() + ".";
             ("text/html; charset=utf-8", html(self.title(), &text))
         } else {
@@ -113,6 +113,8 @@ impl Unreached {
 mod tests {
     use http::header::{ACCEPT, USER_AGENT};
 
+    use http::HeaderMap;
+
     use super::*;
 
     fn answer(unreached: &Unreached, accept: &'static str) -> (Response<Bytes>, String) {
@@ -120,7 +122,7 @@ mod tests {
         let agent = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0";
         asked.insert(USER_AGENT, HeaderValue::from_static(agent));
         asked.insert(ACCEPT, HeaderValue::from_static(accept));
-        let response = unreached.answer(&asked);
+        let response = unreached.answer(AnswerForm::of(&asked));
         let body = String::from_utf8(response.body().to_vec()).unwrap();
         assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
         (response, body)

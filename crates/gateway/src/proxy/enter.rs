@@ -5,8 +5,8 @@ use http::{Request, Response};
 use http_body::Body;
 use shoal_core::routes::NotAuthorized;
 
-use super::{AuthenticatedBy, Client, Gateway, GatewayBody, answer_of, count};
-use crate::answer::Refusal;
+use super::{AuthenticatedBy, Client, Gateway, GatewayBody, answer_of};
+use crate::answer::{AnswerForm, Refusal};
 use crate::path_route::{self, PathRoute};
 use crate::target::{InvalidTarget, Target};
 use crate::upstream::BoxError;
@@ -34,9 +34,9 @@ impl Gateway {
         B::Error: Into<BoxError>,
     {
         self.check_proxy_headers(request.headers_mut(), client);
-        let asked = request.headers().clone();
+        let form = AnswerForm::of(request.headers());
         let (mut target, mut runtime) = (None, None);
-        let answer = match self.admit(&path_route, &asked).await {
+        let answer = match self.admit(&path_route, request.headers()).await {
             Ok((found, authenticated)) => match path_route.pass(&mut request) {
                 Ok(()) => {
                     let found = &*target.insert(found);
@@ -49,9 +49,9 @@ impl Gateway {
             Err(refusal) => Err(refusal),
         };
         let mut answer =
-            answer.unwrap_or_else(|refusal| answer_of(refusal.answer(&asked, target.as_ref())));
+            answer.unwrap_or_else(|refusal| answer_of(refusal.answer(form, target.as_ref())));
         path_route::sandbox_csp(answer.headers_mut());
-        count(&answer, runtime.as_ref());
+        self.shared.counts.add(&answer, runtime.as_ref());
         answer
     }
 

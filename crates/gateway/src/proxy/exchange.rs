@@ -103,10 +103,7 @@ pub(super) fn give_back(
     }
     strip_hop_by_hop(response.headers_mut());
     *response.version_mut() = http::Version::HTTP_11;
-    Ok(response.map(|body| {
-        let body = body.map_err(Into::into).boxed_unsync();
-        Guarded::new(body, ended, held).boxed_unsync()
-    }))
+    Ok(response.map(|body| Guarded::new(body, ended, held).boxed_unsync()))
 }
 
 /// Copies an upgraded connection both ways until a side closes or the sandbox ends.

@@ -14,8 +14,8 @@ use shoal_protocol::{ENVD_PORT, INTERPRETER_PORT};
 
 use super::exchange::{give_back, prepare, version};
 use super::send::send;
-use super::{AuthenticatedBy, Client, Gateway, GatewayBody, answer_of, count};
-use crate::answer::{Refusal, Unreached};
+use super::{AuthenticatedBy, Client, Gateway, GatewayBody, answer_of};
+use crate::answer::{AnswerForm, Refusal, Unreached};
 use crate::preview;
 use crate::target::Target;
 use crate::tunnel::Upgrade;
@@ -47,10 +47,10 @@ impl Gateway {
         B::Error: Into<BoxError>,
     {
         self.check_proxy_headers(request.headers_mut(), client);
-        let asked = request.headers().clone();
+        let form = AnswerForm::of(request.headers());
         let (answer, runtime) = self.reach_preview(request, &name, client).await;
-        let answer = answer.unwrap_or_else(|unreached| answer_of(unreached.answer(&asked)));
-        count(&answer, runtime.as_ref());
+        let answer = answer.unwrap_or_else(|unreached| answer_of(unreached.answer(form)));
+        self.shared.counts.add(&answer, runtime.as_ref());
         answer
     }
 

@@ -17,7 +17,7 @@ pub(super) async fn send(
     http2: bool,
 ) -> Result<(Response<Incoming>, Option<Stream2>), Refusal> {
     let sent = if http2 {
-        let sent = upstream.send_http2(port, request).await;
+        let sent = Box::pin(upstream.send_http2(port, request)).await;
         sent.map(|(response, stream)| (response, Some(stream)))
     } else {
         let sent = upstream.send(port, request).await;
