@@ -526,19 +526,25 @@ async fn a_stream_is_aborted_when_its_sandbox_ends() {
     );
 }
 
-#[tokio::test]
-async fn an_upgraded_connection_works_both_ways_until_the_sandbox_ends() {
-    let fixture = fixture(|_| {}).await;
+/// An upgraded connection to a server that echoes.
+async fn upgraded(fixture: &Fixture) -> TcpStream {
     let port = fixture.server.port();
     let head = format!(
         "GET /upgrade HTTP/1.1\nHost: {port}-iabc.x.y\nConnection: Upgrade\nUpgrade: echo\n\n"
     );
-    let mut stream = send(&fixture, &head).await;
+    let mut stream = send(fixture, &head).await;
     let mut seen = Vec::new();
     while !seen.ends_with(b"\r\n\r\n") {
         seen.push(stream.read_u8().await.unwrap());
     }
     assert!(seen.starts_with(b"HTTP/1.1 101"));
+    stream
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_works_both_ways_until_the_sandbox_ends() {
+    let fixture = fixture(|_| {}).await;
+    let stream = upgraded(&fixture).await;
     assert_echoes_until_the_end(&fixture, stream).await;
 }
 

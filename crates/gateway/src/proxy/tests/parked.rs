@@ -92,18 +92,9 @@ async fn until_held(what: &Arc<()>, count: usize) {
 }
 
 /// An upgraded connection to a sandbox whose connections go on after a park, and that echoes.
-async fn upgraded() -> (Fixture, TcpStream) {
+async fn idle() -> (Fixture, TcpStream) {
     let fixture = fixture(|route| route.keeps_connections = true).await;
-    let port = fixture.server.port();
-    let head = format!(
-        "GET /upgrade HTTP/1.1\nHost: {port}-iabc.x.y\nConnection: Upgrade\nUpgrade: echo\n\n"
-    );
-    let mut stream = send(&fixture, &head).await;
-    let mut seen = Vec::new();
-    while !seen.ends_with(b"\r\n\r\n") {
-        seen.push(stream.read_u8().await.unwrap());
-    }
-    assert!(seen.starts_with(b"HTTP/1.1 101"));
+    let stream = upgraded(&fixture).await;
     until_held(&fixture.routes.connections, 1).await;
     (fixture, stream)
 }
@@ -117,7 +108,7 @@ async fn echoes(stream: &mut TcpStream, text: &str) {
 
 #[tokio::test]
 async fn an_idle_upgraded_connection_is_no_visit_and_its_use_wakes_the_sandbox() {
-    let (fixture, mut stream) = upgraded().await;
+    let (fixture, mut stream) = idle().await;
     echoes(&mut stream, "before").await;
     for text in ["one", "two"] {
         until_held(&fixture.routes.visits, 0).await;
@@ -132,7 +123,7 @@ async fn an_idle_upgraded_connection_is_no_visit_and_its_use_wakes_the_sandbox()
 
 #[tokio::test]
 async fn the_end_of_a_connection_reaches_a_parked_sandbox() {
-    let (fixture, stream) = upgraded().await;
+    let (fixture, stream) = idle().await;
     until_held(&fixture.routes.visits, 0).await;
     *fixture.routes.parked.lock() = true;
     fixture.routes.rest(Ok(()));
@@ -143,7 +134,7 @@ async fn the_end_of_a_connection_reaches_a_parked_sandbox() {
 
 #[tokio::test]
 async fn somebody_else_may_wake_the_sandbox_of_an_idle_connection() {
-    let (fixture, mut stream) = upgraded().await;
+    let (fixture, mut stream) = idle().await;
     until_held(&fixture.routes.visits, 0).await;
     fixture.routes.route.send_modify(|route| {
         let mut next = Route::clone(route.as_ref().unwrap());
@@ -158,7 +149,7 @@ async fn somebody_else_may_wake_the_sandbox_of_an_idle_connection() {
 async fn an_idle_connection_ends_when_its_sandbox_wakes_elsewhere_or_not_at_all() {
     let elsewhere = |route: &mut Route| route.network = ExecutionId::from_entropy([2; 16]);
     for woken in [Ok(()), Err(NotResumed::Failed("broken".to_owned()))] {
-        let (fixture, mut stream) = upgraded().await;
+        let (fixture, mut stream) = idle().await;
         until_held(&fixture.routes.visits, 0).await;
         *fixture.routes.parked.lock() = true;
         fixture.routes.rest(woken);
@@ -175,7 +166,7 @@ async fn an_idle_connection_ends_when_its_sandbox_wakes_elsewhere_or_not_at_all(
 
 #[tokio::test]
 async fn an_idle_connection_ends_with_its_sandbox() {
-    let (fixture, mut stream) = upgraded().await;
+    let (fixture, mut stream) = idle().await;
     fixture.routes.disconnected.send_replace(true);
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest).await;
