@@ -90,6 +90,9 @@ def test_new_network_rules_hold_after_the_wake(parking, sandbox, opened):
     assert status in (200, 204), told
     assert parking.native(sandbox)["parked"], "new rules do not wake it"
     echoes(opened[0], "still")
+    # No server is at this address. A rule refuses it at once; without one, nothing would answer.
+    probe = "timeout 5 bash -c 'exec 3<>/dev/tcp/198.51.100.1/80'; echo $?"
+    assert sandbox.commands.run(probe).stdout == "1\n"
 
 
 def test_a_pause_ends_a_websocket_of_a_parked_sandbox(parking, sandbox, opened):

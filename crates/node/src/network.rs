@@ -1,4 +1,4 @@
-//! Network slots: created ahead of time, used once.
+//! Network slots: created ahead of time, used by one sandbox each.
 
 mod forget;
 mod index;

@@ -317,8 +317,8 @@ const RUNSC_FLAGS: [&str; 6] = [
 /// takes a raw socket, and Docker announces addresses with packets that it makes itself.
 const PRIVILEGED_FLAGS: [&str; 2] = ["--net-raw", "--allow-packet-socket-write"];
 
-/// A save keeps connections, which go on after a restore in the same network. Of the start that precedes the save, and
-/// newer than the oldest runtime that serves here.
+/// A flag of a start: saves of the started sandbox keep its connections, which go on after a restore in the same network.
+/// Not every supported version of `runsc` has it.
 const KEEP_CONNECTIONS: &str = "--allow-connected-on-save";
 
 /// A pipe that contains one line and ends. It is unnamed, only the child has it, and it is closed

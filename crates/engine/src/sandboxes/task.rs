@@ -54,7 +54,7 @@ pub(crate) struct Sandbox {
     activity: Arc<SharedActivity>,
     /// Whether [`Sandbox::settle`] must run: a pause or a resume has just been committed.
     unsettled: bool,
-    /// What becomes of its network while it is parked.
+    /// What becomes of its network while it is parked. Set by each park.
     network: PausedNetwork,
     /// The run since which it has its network.
     network_since: ExecutionId,

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use shoal_core::auth::Token;
 use shoal_core::detail::HostDetail;
 use shoal_core::driver::{
-    Capabilities, DriverError, DriverEvent, FoundPaused, Isolation, Owner, RuntimeInfo, Start,
-    StartSpec,
+    Capabilities, DriverError, DriverEvent, FoundPaused, Isolation, Owner, PausedNetwork,
+    RuntimeInfo, Start, StartSpec,
 };
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::network::Egress;
@@ -63,6 +63,8 @@ struct FakeSandbox {
     /// How often it was frozen.
     freezes: usize,
     paused: Option<FoundPaused>,
+    /// The network of its last run, when the next one was prepared.
+    network: Option<PausedNetwork>,
     usage: Usage,
 }
 
@@ -273,6 +275,13 @@ impl FakeDriver {
         sandboxes.get(id).map(|sandbox| sandbox.spec.start.clone())
     }
 
+    /// What became of the network of a sandbox when its next run was prepared; none before that.
+    #[must_use]
+    pub fn network(&self, id: &SandboxId) -> Option<PausedNetwork> {
+        let sandboxes = self.state.sandboxes.lock();
+        sandboxes.get(id).and_then(|sandbox| sandbox.network)
+    }
+
     /// The token that the daemon of a sandbox got before it ran.
     #[must_use]
     pub fn guest_token(&self, id: &SandboxId) -> Option<Token> {
@@ -367,6 +376,7 @@ impl FakeDriver {
         let sandbox = sandbox.filter(|sandbox| sandbox.paused.is_some() && !sandbox.alive);
         let sandbox = sandbox.ok_or_else(|| DriverError::NotFound(spec.id.clone()))?;
         sandbox.alive = true;
+        sandbox.network = None;
         sandbox.spec = spec;
         Ok(())
     }
@@ -393,6 +403,7 @@ impl FakeDriver {
                     frozen: false,
                     freezes: 0,
                     paused: None,
+                    network: None,
                     usage: Usage::default(),
                 });
                 Ok(())

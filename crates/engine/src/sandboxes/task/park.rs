@@ -152,9 +152,8 @@ impl Sandbox {
     /// Makes a parked sandbox a paused one: its checkpoint is that of a pause.
     pub(super) async fn pause_parked(&mut self) -> Result<(), SandboxError> {
         self.advance(&Input::Pause).await?;
-        // Its connections have ended with that.
+        // Its connections have ended with that, and its network goes.
         self.unsettled |= self.network == PausedNetwork::Kept;
-        self.network = PausedNetwork::Removed;
         let samples = &self.sandboxes.parts.telemetry.samples;
         samples.forget(&self.record.id);
         self.emit(EventKind::Paused, BTreeMap::new());

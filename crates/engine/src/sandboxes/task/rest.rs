@@ -179,7 +179,12 @@ impl Sandbox {
         }
         let (driver, id) = (self.driver(), &self.record.id);
         let settled = match (self.record.state.kind(), driver.checkpointer()) {
-            (StateKind::Paused | StateKind::Parked, Some(checkpointer)) => {
+            (StateKind::Paused, Some(checkpointer)) => {
+                checkpointer
+                    .prepare_resume(id, PausedNetwork::Removed)
+                    .await
+            }
+            (StateKind::Parked, Some(checkpointer)) => {
                 checkpointer.prepare_resume(id, self.network).await
             }
             (StateKind::Running, Some(checkpointer)) => checkpointer.delete_checkpoint(id).await,

@@ -191,9 +191,12 @@ impl Checkpointer for FakeDriver {
 
     fn prepare_resume(
         &self,
-        _: &SandboxId,
-        _: PausedNetwork,
+        id: &SandboxId,
+        network: PausedNetwork,
     ) -> BoxFuture<'_, Result<(), DriverError>> {
+        if let Some(sandbox) = self.state.sandboxes.lock().get_mut(id) {
+            sandbox.network = Some(network);
+        }
         Box::pin(async { Ok(()) })
     }
 

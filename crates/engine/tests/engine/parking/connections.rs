@@ -85,6 +85,41 @@ async fn connections_end_with_a_pause_a_failed_wake_new_tokens_and_the_sandbox()
 }
 
 #[tokio::test]
+async fn a_paused_sandbox_keeps_no_network_whatever_happened_before() {
+    let fixture = parking().await;
+    let (engine, me) = (&fixture.engine, &fixture.me);
+    for before in ["parked", "woken", "never parked"] {
+        let (id, _, _open) = connected(&fixture).await;
+        let prepared = async |network| {
+            until("prepared", || fixture.driver.network(&id) == Some(network)).await;
+        };
+        match before {
+            "parked" | "woken" => {
+                fixture.parked(&id).await;
+                prepared(PausedNetwork::Kept).await;
+            }
+            // The park fails after it was decided.
+            _ => {
+                fixture.refuses(|refuses| refuses.save = true);
+                let saves = fixture.driver.saves().passed();
+                while fixture.driver.saves().passed() == saves {
+                    fixture.look(&id).await;
+                }
+                until("runs on", || fixture.state_now(&id) == StateKind::Running).await;
+                fixture.refuses(|_| {});
+            }
+        }
+        if before == "woken" {
+            engine.routes().wake(&id).await.unwrap();
+        }
+        let (permit, _) = engine.authorize(me, &id).unwrap();
+        engine.pause(&permit, None, true).await.unwrap();
+        prepared(PausedNetwork::Removed).await;
+        engine.kill(&permit).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_sandbox_that_is_not_parked_registers_no_connection() {
     let fixture = fixture().await;
     let id = fixture.start_one(long()).await;
