@@ -168,6 +168,47 @@ def test_a_paused_sandbox_costs_nothing_and_outlives_the_server(server):
     inside.kill()
 
 
+def test_the_digests_of_a_paused_memory_follow_its_answer(server):
+    inside = counting(server)
+    inside.pause()
+    directory = server.data / "disk/.paused" / inside.sandbox_id
+    manifest, pages = directory / "manifest.json", directory / "memory/pages.img"
+
+    def are_there() -> bool:
+        return all("digest" in file for file in json.loads(manifest.read_text())["memory"])
+
+    wait_until(are_there, 60, "the digests")
+    complete = json.loads(manifest.read_text())
+    server.crash()
+    # As it is right after the answer.
+    early = []
+    for file in complete["memory"]:
+        about = (directory / "memory" / file["name"]).stat()
+        changed = divmod(about.st_ctime_ns, 10**9)
+        early.append({"name": file["name"], "bytes": file["bytes"], "inode": {"number": about.st_ino, "changed": changed}})
+    manifest.write_text(json.dumps(complete | {"memory": early}))
+    server.start()
+    wait_until(are_there, 60, "the digests")
+    assert json.loads(manifest.read_text()) == complete
+
+    server.crash()
+    good = pages.read_bytes()
+    # A digest shows the difference. Before there is one, the time of change does.
+    for memory, word in ((complete["memory"], "its content"), (early, "changed after it was saved")):
+        pages.write_bytes(flipped(good))
+        manifest.write_text(json.dumps(complete | {"memory": memory}))
+        server.start()
+        status, answer = Call(server).post(f"/sandboxes/{inside.sandbox_id}/connect", {"timeout": 600})
+        assert status == 409 and "pages.img is damaged" in answer["message"] and word in answer["message"], answer
+        assert Call(server).get(f"/sandboxes/{inside.sandbox_id}")[1]["state"] == "paused"
+        server.crash()
+    pages.write_bytes(good)
+    manifest.write_text(json.dumps(complete))
+    server.start()
+    assert count(Sandbox.connect(inside.sandbox_id, **server.options())) == 43
+    inside.kill()
+
+
 def test_a_snapshot_moves_to_another_installation(server, scratch):
     inside = counting(server)
     snapshot = inside.create_snapshot("carried")

@@ -1,7 +1,7 @@
 //! A saved sandbox on disk: a directory with a manifest.
 //!
 //! ```text
-//! <saved>/manifest.json          contents, requirements, and the digests of the other files
+//! <saved>/manifest.json          contents, requirements, and the digests of the memory
 //! <saved>/memory/                the runtime's checkpoint, if memory was saved
 //! <saved>/files                  the sandbox's writable layer; a paused sandbox keeps its own
 //! ```
@@ -9,6 +9,9 @@
 //! It is written next to its final path and renamed once all of it is on disk, so a partial one is
 //! never visible. Directories that end in `.new` or `.old` are in transit. Recovery after a crash
 //! deletes them, except a complete pause: that one is renamed to its final path.
+//!
+//! The digests of a pause are computed later: reading the memory back takes as long as writing it. Until then the
+//! manifest has the inodes of the files.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,6 +20,7 @@ use std::path::{Path, PathBuf};
 use shoal_core::driver::Owner;
 use shoal_core::id::SandboxId;
 
+mod digests;
 mod early;
 mod file_name;
 mod manifest;
@@ -24,7 +28,7 @@ mod memory_file;
 
 pub use self::file_name::{FileName, InvalidFileName};
 pub use self::manifest::{Parts, SavedManifest, Stamp, Unreadable};
-pub use self::memory_file::{MemoryFile, open_named, open_plain};
+pub use self::memory_file::{MemoryFile, Proof, open_named, open_plain};
 use crate::disk::Disk;
 use crate::exhausted::is_exhausted;
 
@@ -113,7 +117,7 @@ impl SavedDirectory {
     /// When the disk is full or fails; `place` does not exist then.
     pub fn publish(&self, parts: Parts, disk: &Disk, place: &Self) -> io::Result<SavedManifest> {
         early::start_writeback(&self.memory());
-        let memory = self.read_memory(&parts)?;
+        let memory = self.memory_files(&parts, MemoryFile::with_digest)?;
         let manifest = SavedManifest::new(parts, memory);
         self.write(&manifest)?;
         disk.sync()?;
@@ -129,13 +133,17 @@ impl SavedDirectory {
         fs::write(self.0.join(FILE), serde_json::to_vec_pretty(manifest)?)
     }
 
-    fn read_memory(&self, parts: &Parts) -> io::Result<Vec<MemoryFile>> {
+    fn memory_files(
+        &self,
+        parts: &Parts,
+        describe: impl Fn(&Path, FileName) -> io::Result<MemoryFile>,
+    ) -> io::Result<Vec<MemoryFile>> {
         let mut memory = Vec::new();
         if parts.saved.contents.has_memory() {
             for entry in fs::read_dir(self.memory())? {
                 let name = entry?.file_name().to_string_lossy().into_owned();
                 let name = name.parse().map_err(io::Error::other)?;
-                memory.push(MemoryFile::of(&self.memory(), name)?);
+                memory.push(describe(&self.memory(), name)?);
             }
         }
         memory.sort_by(|a, b| a.name.cmp(&b.name));

@@ -3,6 +3,7 @@
 mod carry;
 mod create;
 mod destroy;
+mod digests;
 mod identity;
 mod idle;
 mod inventory;
@@ -42,6 +43,7 @@ use shoal_node::saved::{FileName, Stamp};
 use shoal_node::watch::Watched;
 use tokio::sync::{Mutex as AsyncMutex, RwLock, Semaphore, mpsc};
 
+use self::digests::Digests;
 pub use self::open::OpenDriverError;
 use self::open::Parts;
 use crate::export::Transfers;
@@ -95,6 +97,7 @@ struct Shared {
     snapshots: Mutex<HashMap<SnapshotId, Arc<RwLock<()>>>>,
     /// The memory files that were verified.
     verified: Mutex<HashSet<Stamp>>,
+    digests: Digests,
     turns: Arc<Semaphore>,
     /// The running exports and imports.
     transfers: Transfers,
@@ -169,6 +172,7 @@ impl OciDriver {
             envd,
             snapshots: Mutex::default(),
             verified: Mutex::default(),
+            digests: Digests::default(),
             turns: Arc::new(Semaphore::new(config.starts.max(1))),
             transfers: Transfers::default(),
             live: Mutex::new(HashMap::new()),
@@ -203,6 +207,7 @@ impl OciDriver {
     /// When something remains.
     pub async fn close(&self) -> io::Result<()> {
         self.shared.transfers.end().await;
+        self.shared.digests.stop_all().await;
         self.shared.network.close().await?;
         let shared = self.shared.clone();
         blocking(move || {
@@ -248,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// Records that a memory file was verified. A forgotten one is verified again.
+    /// Records that memory was verified or just written. A forgotten one is verified again.
     fn note_verified(&self, stamp: Stamp) {
         let mut verified = self.verified.lock();
         if verified.len() >= VERIFIED_MAX {

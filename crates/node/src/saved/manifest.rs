@@ -10,6 +10,7 @@ use shoal_core::image::ImageName;
 use shoal_core::resources::Resources;
 use shoal_core::snapshot::Saved;
 
+use super::memory_file::{Inode, Proof};
 use super::{FILE, FileName, MEMORY, MemoryFile};
 use crate::machine::Machine;
 
@@ -162,35 +163,29 @@ impl SavedManifest {
 
     /// Distinguishes this memory from one written later. `None` when a file cannot be read.
     pub fn stamp(&self, directory: &Path) -> Option<Stamp> {
-        use std::os::unix::fs::MetadataExt;
-
         let mut stamp = blake3::Hasher::new();
         for file in &self.memory {
             let metadata = fs::symlink_metadata(directory.join(MEMORY).join(&file.name)).ok()?;
-            let (seconds, nanos) = (metadata.ctime(), metadata.ctime_nsec());
-            for number in [metadata.ino(), metadata.len()] {
-                stamp.update(&number.to_le_bytes());
-            }
-            for number in [seconds, nanos] {
-                stamp.update(&number.to_le_bytes());
-            }
-            stamp.update(file.digest.as_bytes());
+            let found = (metadata.len(), Inode::of(&metadata), &file.proof);
+            stamp.update(&serde_json::to_vec(&found).ok()?);
         }
         Some(*stamp.finalize().as_bytes())
     }
 
-    /// Compares every byte of the memory with its digest.
+    /// Checks that the memory is what was saved: every byte by its digest, and a file that has none yet by its inode.
     ///
     /// # Errors
     /// Names the file that differs.
     pub fn verify(&self, directory: &Path) -> Result<(), Unreadable> {
         self.check_lengths(directory)?;
-        for file in &self.memory {
-            let found = MemoryFile::of(&directory.join(MEMORY), file.name.clone())?;
-            if found != *file {
-                return Err(Unreadable::Damaged(file.name.to_string(), "its content"));
-            }
-        }
-        Ok(())
+        let memory = directory.join(MEMORY);
+        self.memory.iter().try_for_each(|file| file.verify(&memory))
+    }
+
+    /// Whether all files have digests.
+    #[must_use]
+    pub fn has_digests(&self) -> bool {
+        let digested = |file: &MemoryFile| matches!(file.proof, Proof::Digest(_));
+        self.memory.iter().all(digested)
     }
 }

@@ -1,13 +1,14 @@
-//! The files that a runtime writes, and their digests.
+//! The files that a runtime writes, and how they are recognized.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
 use serde::{Deserialize, Serialize};
 
-use super::FileName;
+use super::{FileName, Unreadable};
 
 /// Bytes read at a time for a digest: enough to occupy all processors.
 const PIECE: u64 = 4 << 20;
@@ -19,30 +20,129 @@ pub struct MemoryFile {
     pub name: FileName,
     /// Its length.
     pub bytes: u64,
-    /// BLAKE3, in hexadecimal digits.
-    pub digest: String,
+    /// What shows that it is still the file that was saved.
+    #[serde(flatten)]
+    pub proof: Proof,
+}
+
+/// What shows that a file is still the one that was saved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proof {
+    /// The BLAKE3 digest of its content, in hexadecimal digits.
+    Digest(String),
+    /// Its inode after it was synced to disk. The digest is not computed yet.
+    Inode(Inode),
+}
+
+/// What the file system records of a file that nobody has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inode {
+    number: u64,
+    /// The time of the last change, in seconds and nanoseconds since 1970.
+    changed: (i64, i64),
+}
+
+impl Inode {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            number: metadata.ino(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
 }
 
 impl MemoryFile {
-    /// Describes a file as it is now.
+    /// Describes a file by its digest, which it computes on all processors.
     ///
     /// # Errors
     /// When it cannot be read to its end.
-    pub(super) fn of(directory: &Path, name: FileName) -> io::Result<Self> {
-        let mut file = open_plain(directory, &name)?;
+    pub(super) fn with_digest(directory: &Path, name: FileName) -> io::Result<Self> {
         let mut hasher = blake3::Hasher::new();
-        let mut piece = Vec::new();
-        // Not memory-mapped: an unreadable page would kill the whole server, not only this call.
-        while file.by_ref().take(PIECE).read_to_end(&mut piece)? > 0 {
-            hasher.update_rayon(&piece);
-            piece.clear();
-        }
+        read(directory, &name, |piece| {
+            hasher.update_rayon(piece);
+            Ok(())
+        })?;
+        Ok(Self::digested(name, &hasher))
+    }
+
+    /// Describes a file by its inode. It must be synced to disk.
+    ///
+    /// # Errors
+    /// When it is missing, or not a regular file.
+    pub(super) fn with_inode(directory: &Path, name: FileName) -> io::Result<Self> {
+        let metadata = open_plain(directory, &name)?.metadata()?;
         Ok(Self {
             name,
-            bytes: hasher.count(),
-            digest: hasher.finalize().to_hex().to_string(),
+            bytes: metadata.len(),
+            proof: Proof::Inode(Inode::of(&metadata)),
         })
     }
+
+    /// The same file with its digest, computed on one processor. `going_on` fails when the work is cancelled.
+    ///
+    /// # Errors
+    /// When the file has changed, when it cannot be read, and when the work is cancelled.
+    pub(super) fn add_digest(
+        &self,
+        directory: &Path,
+        going_on: impl Fn() -> io::Result<()>,
+    ) -> Result<Self, Unreadable> {
+        if matches!(self.proof, Proof::Digest(_)) {
+            return Ok(self.clone());
+        }
+        let mut hasher = blake3::Hasher::new();
+        read(directory, &self.name, |piece| {
+            hasher.update(piece);
+            going_on()
+        })?;
+        // After the digest, which is of no use if the file was changed meanwhile.
+        self.verify(directory)?;
+        Ok(Self::digested(self.name.clone(), &hasher))
+    }
+
+    /// Checks that this is the file that was saved.
+    ///
+    /// # Errors
+    /// When it differs, or cannot be read.
+    pub(super) fn verify(&self, directory: &Path) -> Result<(), Unreadable> {
+        let name = self.name.clone();
+        let (found, difference) = match self.proof {
+            Proof::Digest(_) => (Self::with_digest(directory, name)?, "its content"),
+            Proof::Inode(_) => (
+                Self::with_inode(directory, name)?,
+                "it was changed after it was saved",
+            ),
+        };
+        if found == *self {
+            return Ok(());
+        }
+        Err(Unreadable::Damaged(self.name.to_string(), difference))
+    }
+
+    fn digested(name: FileName, hasher: &blake3::Hasher) -> Self {
+        Self {
+            name,
+            bytes: hasher.count(),
+            proof: Proof::Digest(hasher.finalize().to_hex().to_string()),
+        }
+    }
+}
+
+/// Reads a file in pieces.
+fn read(
+    directory: &Path,
+    name: &FileName,
+    mut each: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut file = open_plain(directory, name)?;
+    let mut piece = Vec::new();
+    // Not memory-mapped: an unreadable page would kill the whole server, not only this call.
+    while file.by_ref().take(PIECE).read_to_end(&mut piece)? > 0 {
+        each(&piece)?;
+        piece.clear();
+    }
+    Ok(())
 }
 
 /// Opens a regular file of `directory` for reading. Links are not followed. Pipes and devices,

@@ -42,12 +42,32 @@ fn fixture() -> Fixture {
     }
 }
 
-fn publish(Fixture { disk, place, .. }: &Fixture) -> SavedManifest {
+/// A save that is not published yet.
+fn new(Fixture { disk, place, .. }: &Fixture) -> SavedDirectory {
     let new = place.prepare(disk).unwrap();
     fs::create_dir(new.memory()).unwrap();
     fs::write(new.memory().join("pages.img"), vec![7; 3 << 20]).unwrap();
     fs::write(new.memory().join("checkpoint.img"), b"state").unwrap();
-    new.publish(parts(), disk, place).unwrap()
+    new
+}
+
+fn publish(fixture: &Fixture) -> SavedManifest {
+    let new = new(fixture);
+    new.publish(parts(), &fixture.disk, &fixture.place).unwrap()
+}
+
+fn publish_undigested(fixture: &Fixture) -> SavedManifest {
+    let new = new(fixture);
+    let published = new.publish_undigested(parts(), &fixture.disk, &fixture.place);
+    published.unwrap()
+}
+
+/// Flips a bit of the pages.
+fn damage(place: &SavedDirectory) {
+    let pages = place.memory().join("pages.img");
+    let mut bytes = fs::read(&pages).unwrap();
+    bytes[1 << 20] ^= 1;
+    fs::write(&pages, &bytes).unwrap();
 }
 
 #[test]
@@ -60,21 +80,69 @@ fn a_published_save_is_read_back_and_every_byte_is_verified() {
     manifest.verify(place.directory()).unwrap();
     let stamp = manifest.stamp(place.directory());
 
-    let pages = place.memory().join("pages.img");
-    let mut bytes = fs::read(&pages).unwrap();
-    bytes[1 << 20] ^= 1;
-    fs::write(&pages, &bytes).unwrap();
+    damage(place);
     assert_ne!(manifest.stamp(place.directory()), stamp);
     manifest.check_lengths(place.directory()).unwrap();
     let damaged = manifest.verify(place.directory()).unwrap_err();
     assert_eq!(damaged.to_string(), "pages.img is damaged: its content");
 
+    let pages = place.memory().join("pages.img");
+    let bytes = fs::read(&pages).unwrap();
     fs::write(&pages, &bytes[1..]).unwrap();
     let short = manifest.check_lengths(place.directory()).unwrap_err();
     assert_eq!(short.to_string(), "pages.img is damaged: its length");
     fs::remove_file(&pages).unwrap();
     let gone = manifest.verify(place.directory()).unwrap_err();
     assert_eq!(gone.to_string(), "pages.img is damaged: it is not there");
+}
+
+#[test]
+fn digests_that_are_added_later_are_those_of_a_save_that_had_them_at_once() {
+    let fixture = fixture();
+    let place = &fixture.place;
+    let first = publish_undigested(&fixture);
+    assert!(!first.has_digests());
+    assert_eq!(first.saved.memory_bytes, (3 << 20) + 5);
+    assert_eq!(SavedManifest::read(place.directory()).unwrap(), first);
+    first.verify(place.directory()).unwrap();
+
+    let complete = place.add_digests(|| Ok(())).unwrap().unwrap();
+    assert!(complete.has_digests());
+    assert_eq!(SavedManifest::read(place.directory()).unwrap(), complete);
+    complete.verify(place.directory()).unwrap();
+    let again = place.add_digests(|| panic!("nothing is read"));
+    assert_eq!(again.unwrap(), None);
+    place.remove(&fixture.disk).unwrap();
+    assert_eq!(publish(&fixture), complete);
+}
+
+#[test]
+fn a_change_before_the_digests_is_found() {
+    let fixture = fixture();
+    let place = &fixture.place;
+    let manifest = publish_undigested(&fixture);
+    damage(place);
+    for refused in [
+        manifest.verify(place.directory()).unwrap_err(),
+        place.add_digests(|| Ok(())).unwrap_err(),
+    ] {
+        assert_eq!(
+            refused.to_string(),
+            "pages.img is damaged: it was changed after it was saved"
+        );
+    }
+    assert_eq!(SavedManifest::read(place.directory()).unwrap(), manifest);
+}
+
+#[test]
+fn digests_that_are_cancelled_leave_the_save_as_it_was() {
+    let fixture = fixture();
+    let place = &fixture.place;
+    let manifest = publish_undigested(&fixture);
+    let cancelled = place.add_digests(|| Err(io::ErrorKind::Interrupted.into()));
+    assert!(matches!(cancelled, Err(Unreadable::Disk(_))));
+    assert_eq!(SavedManifest::read(place.directory()).unwrap(), manifest);
+    manifest.verify(place.directory()).unwrap();
 }
 
 #[test]
@@ -103,15 +171,17 @@ fn a_partial_save_is_never_visible_and_is_removed() {
 fn a_complete_save_gets_its_name_and_a_damaged_one_does_not() {
     let fixture = fixture();
     let Fixture { disk, place, .. } = &fixture;
-    publish(&fixture);
-    let new = SavedDirectory(with_suffix(place.directory(), "new"));
-    fs::rename(place.directory(), new.directory()).unwrap();
-    show_whole(&disk.paused(), disk).unwrap();
-    assert!(place.directory().exists() && !new.directory().exists());
-    fs::rename(place.directory(), new.directory()).unwrap();
-    fs::write(new.memory().join("checkpoint.img"), b"stat").unwrap();
-    show_whole(&disk.paused(), disk).unwrap();
-    assert!(!place.directory().exists());
+    for publish in [publish, publish_undigested] {
+        publish(&fixture);
+        let new = SavedDirectory(with_suffix(place.directory(), "new"));
+        fs::rename(place.directory(), new.directory()).unwrap();
+        show_whole(&disk.paused(), disk).unwrap();
+        assert!(place.directory().exists() && !new.directory().exists());
+        fs::rename(place.directory(), new.directory()).unwrap();
+        damage(&new);
+        show_whole(&disk.paused(), disk).unwrap();
+        assert!(!place.directory().exists());
+    }
 }
 
 #[test]

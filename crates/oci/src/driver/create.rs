@@ -51,8 +51,7 @@ pub(super) async fn create(
         Some(lock) => Some(lock.read().await),
         None => None,
     };
-    let (searched, wanted) = (shared.clone(), order.clone());
-    let origin = blocking(move || Origin::find(&searched, &wanted)).await?;
+    let origin = find_origin(&shared, &order).await?;
     if let Start::Paused { network, .. } = order.start {
         paused::prepare_resume(shared.clone(), order.id.clone(), network).await?;
     }
@@ -102,6 +101,14 @@ pub(super) async fn create(
             Err(error)
         }
     }
+}
+
+async fn find_origin(shared: &Arc<Shared>, order: &StartSpec) -> Result<Origin, DriverError> {
+    if let Start::Paused { .. } = order.start {
+        shared.digests.stop(&order.id).await;
+    }
+    let (searched, wanted) = (shared.clone(), order.clone());
+    blocking(move || Origin::find(&searched, &wanted)).await
 }
 
 /// Refuses a privileged sandbox on a runtime that would give it the rights of the machine.

@@ -18,6 +18,7 @@ use super::{Shared, failed};
 /// Idempotent: each step succeeds when it has nothing to do. So this also removes a half-made
 /// sandbox, and can be repeated after a failure.
 pub(super) async fn destroy(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
+    shared.digests.stop(&id).await;
     end_run(&shared, &id, PausedNetwork::Removed).await?;
     let directory = shared.home.sandbox(id.as_str());
     let remove = move || {

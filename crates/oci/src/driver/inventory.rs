@@ -12,7 +12,7 @@ use shoal_node::blocking;
 use shoal_node::manifest::{self, Manifest};
 use shoal_node::saved::{self, SavedDirectory};
 
-use super::{Shared, destroy, failed};
+use super::{Shared, destroy, digests, failed};
 
 /// Finds every sandbox. The first call also watches those that run, removes pieces that belong to
 /// none, and starts the pool of network slots. Later calls remove nothing: a sandbox that looks half
@@ -72,6 +72,9 @@ async fn take_over(shared: &Arc<Shared>, survey: Survey) -> Result<Vec<Found>, D
     blocking(move || clear_saved(&saved))
         .await
         .map_err(failed("clear what was half saved"))?;
+    digests::begin_all(shared)
+        .await
+        .map_err(failed("look for missing digests"))?;
     clear_slots(shared, slots)
         .await
         .map_err(failed("clear network slots"))?;

@@ -10,17 +10,20 @@ use shoal_node::disk::Disk;
 use shoal_node::manifest;
 use shoal_node::saved::SavedDirectory;
 
-use super::{Shared, destroy, failed};
+use super::{Shared, destroy, digests, failed};
 
 /// Ends the run of a resumed sandbox and restores the files of its checkpoint.
 pub(super) async fn rollback_resume(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
     let place = SavedDirectory::of_paused(&shared.disk, &id);
     find(&place, &id).await?;
     end_run(shared.clone(), &id, PausedNetwork::Removed).await?;
+    let (back, of) = (shared.clone(), id.clone());
     blocking(move || {
-        take_back(&shared.disk, &place, id.as_str()).map_err(failed("put the files back"))
+        take_back(&back.disk, &place, of.as_str()).map_err(failed("put the files back"))
     })
-    .await
+    .await?;
+    digests::begin(&shared, &id);
+    Ok(())
 }
 
 /// Checks that the sandbox has a checkpoint.
@@ -68,6 +71,7 @@ pub(super) async fn delete_checkpoint(
     shared: Arc<Shared>,
     id: SandboxId,
 ) -> Result<(), DriverError> {
+    shared.digests.stop(&id).await;
     let place = SavedDirectory::of_paused(&shared.disk, &id);
     blocking(move || {
         place

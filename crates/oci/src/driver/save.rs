@@ -17,7 +17,7 @@ use shoal_node::manifest::{self, Manifest};
 use shoal_node::saved::{self, Parts, SavedDirectory};
 
 use super::create::CPU_AT_START;
-use super::{Shared, destroy, failed, paused};
+use super::{Shared, destroy, digests, failed, paused};
 use crate::runtime::Runtime;
 
 /// Saves a sandbox and ends its run.
@@ -43,6 +43,7 @@ pub(super) async fn pause(
         }
     }
     let save = Save::new(&shared, &id, contents)?;
+    shared.digests.stop(&id).await;
     let disk = shared.clone();
     let saving = move || {
         // The checkpoint of an earlier pause, if its removal failed.
@@ -69,6 +70,7 @@ pub(super) async fn pause(
     if let Err(error) = destroy::begin_end(&shared, &id).await {
         tracing::error!(sandbox.id = %id, %error, "the processes of a paused sandbox have not ended: they stay frozen until it is resumed or ended");
     }
+    digests::begin(&shared, &id);
     Ok(manifest.saved)
 }
 
@@ -267,9 +269,11 @@ impl Save {
         let written = self.take(&new, then, since).and_then(|freeze| {
             let taken = since.elapsed();
             let parts = self.parts(freeze).map_err(failed("count the files"))?;
-            let manifest = new
-                .publish(parts, disk, place)
-                .map_err(failed("write what is saved"))?;
+            let manifest = match then {
+                Then::End => new.publish_undigested(parts, disk, place),
+                Then::Thaw(_) | Then::StayFrozen => new.publish(parts, disk, place),
+            };
+            let manifest = manifest.map_err(failed("write what is saved"))?;
             tracing::debug!(
                 sandbox.id = %self.manifest.id,
                 held_ms = begun.as_millis(),
@@ -277,7 +281,7 @@ impl Save {
                 kept_ms = since.elapsed().as_millis(),
                 "saved"
             );
-            // Every byte was just verified.
+            // It was just written.
             if let Some(stamp) = manifest.stamp(place.directory()) {
                 self.shared.note_verified(stamp);
             }

@@ -11,7 +11,7 @@ use shoal_core::detail::HostDetail;
 use shoal_core::driver::{DriverError, ExportKey};
 use shoal_images::beneath::Tree;
 use shoal_images::unpack::{Dialect, Kind, Limits, Member, Members, Meter, UnpackError, Unpacker};
-use shoal_node::saved::{MemoryFile, SavedManifest};
+use shoal_node::saved::{MemoryFile, Proof, SavedManifest};
 
 use super::seal::{Digesting, SEAL_BYTES, Seal};
 use super::{ENVD, EXPORT, FILES, FORMAT, Head, MANIFEST, MEMORY, Stop, VERSION};
@@ -218,10 +218,11 @@ impl<R: Read> Receiver<'_, R> {
         })?;
         out.set_len(member.size)
             .map_err(io_failed("write the memory"))?;
-        if hasher.finalize().to_hex().as_str() != file.digest {
-            return Err(damaged("its content"));
+        match &file.proof {
+            Proof::Digest(digest) if hasher.finalize().to_hex().as_str() == digest => Ok(()),
+            Proof::Digest(_) => Err(damaged("its content")),
+            Proof::Inode(_) => Err(damaged("it has no digest")),
         }
-        Ok(())
     }
 
     /// Reads the data of the current member in chunks of [`CHUNK`]; only the last may be shorter.
