@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+
 import httpx
 import pytest
 from e2b import Sandbox as Plain
 from e2b.exceptions import SandboxException
 from e2b_code_interpreter import Sandbox
 
+from ..installation import ROOT
 from .server import TEMPLATE, build
 
 
@@ -51,6 +57,24 @@ def test_programs_may_load_the_debugger_that_the_kernel_has_not(server):
     with Sandbox.create(**server.options(), timeout=60) as sandbox:
         said = sandbox.run_code("import sys; before = 'debugpy' in sys.modules; import debugpy; before")
         assert said.error is None and said.text == "False"
+
+
+def test_a_template_may_begin_with_packages_loaded(server):
+    """The example of docs/code-interpreter.md."""
+    page = (ROOT / "docs" / "code-interpreter.md").read_text()
+    (example,) = re.findall(r"^```python\n(from e2b import Template\n.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
+    built = subprocess.run(
+        [sys.executable, "-c", example], env=clean | {"E2B_API_KEY": server.key, "E2B_API_URL": server.url},
+        capture_output=True, text=True, check=False, timeout=120,
+    )
+    assert built.returncode == 0, built.stderr
+    with Sandbox.create("analysis", **server.options(), timeout=60) as sandbox:
+        code = "import sys; [name in sys.modules for name in ('pandas', 'matplotlib.pyplot')]"
+        assert sandbox.run_code(code).results[0].json == [True, True]
+        plot = sandbox.run_code("import pandas; pandas.DataFrame({'a': [1, 2]}).a.plot()").results[-1]
+        assert plot.png and plot.chart.elements
+    assert ask(server, "DELETE", "/templates/analysis").status_code in (200, 204)
 
 
 def test_a_sandbox_of_base_has_no_interpreter(server):

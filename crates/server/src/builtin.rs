@@ -82,7 +82,7 @@ const CODE_INTERPRETER: Offered = Offered {
         "startup/10-data.py",
         "startup/20-charts.py",
         "startup/30-images.py",
-        "startup/90-warm.py",
+        "startup/90-trim.py",
     ),
 };
 

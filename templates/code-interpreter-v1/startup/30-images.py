@@ -2,34 +2,54 @@
 
 
 def _start():
+    import sys
     from functools import wraps
+    from importlib.abc import MetaPathFinder
+    from importlib.util import find_spec
 
     from IPython import get_ipython
     from IPython.display import display
 
-    shell = get_ipython()
-    if shell is None or not hasattr(shell, "kernel"):
-        return
-    try:
-        from PIL import Image
-    except ImportError:
+    if not hasattr(get_ipython(), "kernel"):
         return
 
-    def show(self, title=None):
-        """Displays this image; a program for it is not looked for."""
-        display(self)
-
-    save_file = Image.Image.save
-
-    @wraps(save_file)
-    def save(self, fp, format=None, **params):
-        save_file(self, fp, format, **params)
-        # Not what is written to memory or to an open file: display itself does that.
-        if isinstance(fp, str):
+    def change(Image):
+        def show(self, title=None):
+            """Displays this image; a program for it is not looked for."""
             display(self)
 
-    Image.Image.show = show
-    Image.Image.save = save
+        save_file = Image.save
+
+        @wraps(save_file)
+        def save(self, fp, format=None, **params):
+            save_file(self, fp, format, **params)
+            # Not what is written to memory or to an open file: display itself does that.
+            if isinstance(fp, str):
+                display(self)
+
+        Image.show = show
+        Image.save = save
+
+    class WhenImported(MetaPathFinder):
+        """Changes Pillow when a program imports it: until then it takes no memory."""
+
+        def find_spec(self, fullname, path, target=None):
+            if fullname != "PIL.Image":
+                return None
+            sys.meta_path.remove(self)
+            spec = find_spec(fullname)
+            if spec is None or spec.loader is None:
+                return spec
+            execute = spec.loader.exec_module
+
+            def execute_and_change(module):
+                execute(module)
+                change(module.Image)
+
+            spec.loader.exec_module = execute_and_change
+            return spec
+
+    sys.meta_path.insert(0, WhenImported())
 
 
 _start()
