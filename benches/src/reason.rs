@@ -27,7 +27,7 @@ const RESTORE: &str = "Shoal's time includes the network slot, the rules, the co
     and the command. The bare restore ends before anything inside answers.";
 
 /// The first match applies.
-const REASONS: [(Rows, &str); 16] = [
+const REASONS: [(Rows, &str); 14] = [
     (
         Rows::Begin("resume of 1 GiB"),
         "gVisor reads the pages with many threads while one thread puts the sandbox's kernel \
@@ -41,14 +41,8 @@ const REASONS: [(Rows, &str); 16] = [
         "An answered pause survives a power failure: it waits for the disk, which the bare \
         checkpoint does not (the row below includes `sync`). It also freezes the sandbox before \
         the memory is written, so that memory and files belong to one moment and a failure ends \
-        nothing, and it computes a digest of all data. Shoal writes to a disk with quotas in a \
-        file, the bare tool to the machine's own file system.",
-    ),
-    (
-        Rows::Begin("pause of 1 GiB"),
-        "gVisor writes the pages past the system's cache: 0.4 s for 750 MiB. Then they are read back \
-        from the disk for the digest, and synced: 0.5 to 0.8 s more. Written through the cache, where \
-        the digest finds them, the whole takes longer (1.5 s instead of 1.1 s).",
+        nothing. Shoal writes to a disk with quotas in a file, the bare tool to the machine's own \
+        file system.",
     ),
     (Rows::End("→ first command"), RESTORE),
     (Rows::End("from a built template"), RESTORE),
@@ -68,11 +62,6 @@ const REASONS: [(Rows, &str); 16] = [
         Rows::Begin("fork into "),
         "A single clone already uses both cores for part of its time, because the digest is \
         computed while the runtime starts and reads. That leaves less to overlap.",
-    ),
-    (
-        Rows::Named("memory of a used code interpreter (PSS)"),
-        "Python's kernel has about 130 MiB with numpy, pandas (which loads pyarrow) and \
-        matplotlib. gVisor's own processes have about 60 MiB. Restored memory is private, so sandboxes share none of it.",
     ),
     (
         Rows::Begin("memory of a waiting member with a half-started Python kernel"),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use http::Method;
@@ -28,7 +28,10 @@ const PORT: u16 = 49999;
 const POOLED: usize = 2;
 
 /// More memory than any other template's snapshot has, in bytes.
-const MUCH: u64 = 64 << 20;
+const MUCH: u64 = 24 << 20;
+
+/// How long a sandbox rests before its memory is measured.
+const REST: Duration = Duration::from_secs(1);
 
 /// The output of a cell, in bytes.
 const PRINTED: usize = 10_000_000;
@@ -58,7 +61,7 @@ created in advance, until the command returns. Executions on a used context, of 
 cell that prints 10 MB: from the request to the end of the stream, through the gateway. Compared \
 with `jupyter_client` inside the same sandbox, with a kernel of its own. From a claim until `1+1` \
 is answered: a catalogue entry based on the template, with a full pool. Memory: the proportional \
-set size (PSS) of all processes of a sandbox that has answered once.";
+set size (PSS) of all processes of a sandbox that has answered once, a second later.";
 
 /// Runs the group.
 pub(crate) async fn measure(
@@ -79,6 +82,8 @@ pub(crate) async fn measure(
         let sandbox = create(&api).await?;
         execute(&client, &sandbox, "1+1").await?;
         answered.push(millis(begun.elapsed()));
+        // Until then its memory is still being loaded.
+        tokio::time::sleep(REST).await;
         let processes = crowd::processes(&HashSet::from([sandbox.id.as_str()]))?;
         let all = processes.into_iter().map(crowd::proportional);
         resident.push(all.fold(0.0, |a, b| a + b));

@@ -17,7 +17,8 @@ pub(crate) const NOTE: &str = "**1 GiB of memory**: a sandbox whose program has 
 random bytes. Pause: from the request to its answer, when everything is synced to disk. Compared \
 with `runsc checkpoint --leave-running` of a bare container with the same program, `cp -a` of its \
 upper directory, and `sync -f`. Resume: from the request until `true` has run, once right after the \
-pause, when the former run is still ending, and once a second later. Compared with an overlay and \
+pause, when the former run is still ending and the memory is on the disk only, and once a second \
+later. Compared with an overlay and \
 `runsc restore --detach` of the bare checkpoint, in a network created in advance, until the daemon \
 answers.";
 
