@@ -207,7 +207,7 @@ impl OciDriver {
     /// When something remains.
     pub async fn close(&self) -> io::Result<()> {
         self.shared.transfers.end().await;
-        self.shared.digests.stop_all().await;
+        self.shared.digests.finish().await;
         self.shared.network.close().await?;
         let shared = self.shared.clone();
         blocking(move || {
@@ -253,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// Records that memory was verified or just written. A forgotten one is verified again.
+    /// Records that a memory file was verified. A forgotten one is verified again.
     fn note_verified(&self, stamp: Stamp) {
         let mut verified = self.verified.lock();
         if verified.len() >= VERIFIED_MAX {

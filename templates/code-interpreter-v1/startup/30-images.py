@@ -5,7 +5,7 @@ def _start():
     import sys
     from functools import wraps
     from importlib.abc import MetaPathFinder
-    from importlib.util import find_spec
+    from importlib.machinery import PathFinder
 
     from IPython import get_ipython
     from IPython.display import display
@@ -30,14 +30,13 @@ def _start():
         Image.show = show
         Image.save = save
 
-    class WhenImported(MetaPathFinder):
+    class Finder(MetaPathFinder):
         """Changes Pillow when a program imports it: until then it takes no memory."""
 
         def find_spec(self, fullname, path, target=None):
             if fullname != "PIL.Image":
                 return None
-            sys.meta_path.remove(self)
-            spec = find_spec(fullname)
+            spec = PathFinder.find_spec(fullname, path, target)
             if spec is None or spec.loader is None:
                 return spec
             execute = spec.loader.exec_module
@@ -49,7 +48,9 @@ def _start():
             spec.loader.exec_module = execute_and_change
             return spec
 
-    sys.meta_path.insert(0, WhenImported())
+    if "PIL.Image" in sys.modules:
+        change(sys.modules["PIL.Image"].Image)
+    sys.meta_path.insert(0, Finder())
 
 
 _start()

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 
-use super::{FILE, MemoryFile, Parts, SavedDirectory, SavedManifest, Unreadable};
+use super::{FILE, MemoryFile, Parts, SavedDirectory, SavedManifest, Stamp, Unreadable};
 use crate::disk::Disk;
 
 /// File name of a manifest that replaces the one in its directory.
@@ -26,12 +26,13 @@ impl SavedDirectory {
         let memory = self.memory_files(&parts, MemoryFile::with_inode)?;
         let manifest = SavedManifest::new(parts, memory);
         self.write_synced(FILE, &manifest)?;
+        File::open(&self.0)?.sync_all()?;
         fs::rename(&self.0, &place.0)?;
         Ok(manifest)
     }
 
     /// Computes the digests that the manifest lacks, and replaces it. `going_on` fails when the work is cancelled.
-    /// Returns the new manifest; `None` if it lacked none.
+    /// Returns the stamp of the files that were read; `None` if no digest was missing.
     ///
     /// # Errors
     /// When the save is missing, damaged or unreadable, when the disk is full, and when the work is cancelled. The
@@ -39,17 +40,27 @@ impl SavedDirectory {
     pub fn add_digests(
         &self,
         going_on: impl Fn() -> io::Result<()>,
-    ) -> Result<Option<SavedManifest>, Unreadable> {
-        let mut manifest = SavedManifest::read(&self.0)?;
-        if manifest.has_digests() {
+    ) -> Result<Option<Stamp>, Unreadable> {
+        let early = SavedManifest::read(&self.0)?;
+        if early.has_digests() {
             return Ok(None);
         }
+        let mut manifest = early.clone();
         for file in &mut manifest.memory {
             *file = file.add_digest(&self.memory(), &going_on)?;
         }
-        self.write_synced(NEXT, &manifest)?;
-        fs::rename(self.0.join(NEXT), self.0.join(FILE))?;
-        Ok(Some(manifest))
+        let stamp = manifest.stamp(&self.0);
+        // After the stamp, which would otherwise cover a file that was changed after it was read.
+        early.verify(&self.0)?;
+        let replaced = self
+            .write_synced(NEXT, &manifest)
+            .and_then(|()| fs::rename(self.0.join(NEXT), self.0.join(FILE)));
+        if replaced.is_err() {
+            // The first error is the one to report.
+            let _ = fs::remove_file(self.0.join(NEXT));
+        }
+        replaced?;
+        Ok(stamp)
     }
 
     fn write_synced(&self, name: &str, manifest: &SavedManifest) -> io::Result<()> {

@@ -140,8 +140,8 @@ impl SavedManifest {
         Ok(manifest)
     }
 
-    /// Checks that every memory file exists with its recorded length. [`SavedManifest::verify`] compares
-    /// every byte.
+    /// Checks that every memory file exists with its recorded length. [`SavedManifest::verify`] looks at
+    /// their contents.
     ///
     /// # Errors
     /// Names the file that differs.

@@ -79,15 +79,16 @@ impl MemoryFile {
         })
     }
 
-    /// The same file with its digest, computed on one processor. `going_on` fails when the work is cancelled.
+    /// The same file with its digest, computed on one processor. `going_on` fails when the work is cancelled. The digest is
+    /// of no use if the file was changed before or meanwhile: verify it afterwards.
     ///
     /// # Errors
-    /// When the file has changed, when it cannot be read, and when the work is cancelled.
+    /// When the file cannot be read, and when the work is cancelled.
     pub(super) fn add_digest(
         &self,
         directory: &Path,
         going_on: impl Fn() -> io::Result<()>,
-    ) -> Result<Self, Unreadable> {
+    ) -> io::Result<Self> {
         if matches!(self.proof, Proof::Digest(_)) {
             return Ok(self.clone());
         }
@@ -96,8 +97,6 @@ impl MemoryFile {
             hasher.update(piece);
             going_on()
         })?;
-        // After the digest, which is of no use if the file was changed meanwhile.
-        self.verify(directory)?;
         Ok(Self::digested(self.name.clone(), &hasher))
     }
 

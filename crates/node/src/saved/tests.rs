@@ -106,9 +106,10 @@ fn digests_that_are_added_later_are_those_of_a_save_that_had_them_at_once() {
     assert_eq!(SavedManifest::read(place.directory()).unwrap(), first);
     first.verify(place.directory()).unwrap();
 
-    let complete = place.add_digests(|| Ok(())).unwrap().unwrap();
+    let stamp = place.add_digests(|| Ok(())).unwrap().unwrap();
+    let complete = SavedManifest::read(place.directory()).unwrap();
     assert!(complete.has_digests());
-    assert_eq!(SavedManifest::read(place.directory()).unwrap(), complete);
+    assert_eq!(complete.stamp(place.directory()), Some(stamp));
     complete.verify(place.directory()).unwrap();
     let again = place.add_digests(|| panic!("nothing is read"));
     assert_eq!(again.unwrap(), None);
@@ -131,6 +132,20 @@ fn a_change_before_the_digests_is_found() {
             "pages.img is damaged: it was changed after it was saved"
         );
     }
+    assert_eq!(SavedManifest::read(place.directory()).unwrap(), manifest);
+}
+
+#[test]
+fn a_change_while_the_digests_are_computed_is_found() {
+    let fixture = fixture();
+    let place = &fixture.place;
+    let manifest = publish_undigested(&fixture);
+    let refused = place.add_digests(|| {
+        damage(place);
+        Ok(())
+    });
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("changed after it was saved"), "{message}");
     assert_eq!(SavedManifest::read(place.directory()).unwrap(), manifest);
 }
 

@@ -1,10 +1,11 @@
 //! Digests of paused memory. A pause does not wait for them: they are computed one after another, on one processor,
-//! unless the sandbox resumes first.
+//! unless the sandbox resumes first. If that fails, the next server tries again.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_core::detail::Chain;
@@ -17,11 +18,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 
+/// How long the end of the server waits for them. Afterwards a data directory can be copied, and an earlier version of this
+/// program can read it.
+const FINISH: Duration = Duration::from_secs(10);
+
 /// The digests that are computed or wait for it.
 #[derive(Default)]
 pub(super) struct Digests {
     begun: Mutex<HashMap<SandboxId, Begun>>,
     turn: AsyncMutex<()>,
+    /// Cancels all, also those that begin later.
+    ending: CancellationToken,
 }
 
 struct Begun {
@@ -38,10 +45,23 @@ impl Digests {
         }
     }
 
-    /// Cancels all and waits for the end.
-    pub(super) async fn stop_all(&self) {
-        let all = std::mem::take(&mut *self.begun.lock());
-        for begun in all.into_values() {
+    /// Waits until all are computed, for a while. Then cancels the rest, and waits for the end.
+    pub(super) async fn finish(&self) {
+        let mut all: Vec<_> = std::mem::take(&mut *self.begun.lock())
+            .into_values()
+            .collect();
+        let computed = async {
+            for begun in &mut all {
+                let _ = (&mut begun.task).await;
+            }
+        };
+        if tokio::time::timeout(FINISH, computed).await.is_err() {
+            tracing::warn!(
+                "some paused sandboxes have no digests yet: the next start computes them"
+            );
+        }
+        self.ending.cancel();
+        for begun in all.into_iter().filter(|begun| !begun.task.is_finished()) {
             begun.stop().await;
         }
     }
@@ -57,7 +77,7 @@ impl Begun {
 
 /// Begins to compute the digests of a paused sandbox, if they are missing.
 pub(super) fn begin(shared: &Arc<Shared>, id: &SandboxId) {
-    let cancel = CancellationToken::new();
+    let cancel = shared.digests.ending.child_token();
     // Held until it is in the table: the task removes itself.
     let mut all = shared.digests.begun.lock();
     all.entry(id.clone()).or_insert_with(|| {
@@ -114,12 +134,12 @@ async fn run(shared: Arc<Shared>, id: SandboxId, cancel: CancellationToken) {
 
 fn compute(shared: &Shared, id: &SandboxId, cancel: &CancellationToken) -> Result<(), Unreadable> {
     let place = SavedDirectory::of_paused(&shared.disk, id);
-    let added = place.add_digests(|| match cancel.is_cancelled() {
+    let stamp = place.add_digests(|| match cancel.is_cancelled() {
         true => Err(io::ErrorKind::Interrupted.into()),
         false => Ok(()),
     })?;
     // Every byte was just read.
-    if let Some(stamp) = added.and_then(|manifest| manifest.stamp(place.directory())) {
+    if let Some(stamp) = stamp {
         shared.note_verified(stamp);
     }
     Ok(())

@@ -130,7 +130,7 @@ impl Origin {
         }
     }
 
-    /// Looks at every byte of the memory, unless that was done since it was last written.
+    /// Verifies the memory, unless that was done since it was last written.
     pub(super) fn verify(&self, shared: &Shared) -> Result<(), DriverError> {
         let Some(saved) = self.saved.as_ref().filter(|saved| saved.memory.is_some()) else {
             return Ok(());

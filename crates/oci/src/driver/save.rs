@@ -281,8 +281,10 @@ impl Save {
                 kept_ms = since.elapsed().as_millis(),
                 "saved"
             );
-            // It was just written.
-            if let Some(stamp) = manifest.stamp(place.directory()) {
+            // Every byte was just read.
+            if manifest.has_digests()
+                && let Some(stamp) = manifest.stamp(place.directory())
+            {
                 self.shared.note_verified(stamp);
             }
             Ok(manifest)
