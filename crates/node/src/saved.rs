@@ -41,6 +41,15 @@ const FILES: &str = "files";
 /// Marker file: a run has started from this directory.
 const BEGUN: &str = "begun";
 
+/// When the digests of a save are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Digests {
+    /// Before it is published.
+    Now,
+    /// By [`SavedDirectory::add_digests`]. Until then the manifest has the inodes of the memory files.
+    Later,
+}
+
 /// The directory of a saved sandbox, whether or not it exists yet.
 #[derive(Debug, Clone)]
 pub struct SavedDirectory(PathBuf);
@@ -110,17 +119,28 @@ impl SavedDirectory {
         Ok(beside)
     }
 
-    /// Writes the manifest, syncs everything to disk, and renames the directory to `place`. The new
+    /// Syncs everything to disk, writes the manifest, and renames the directory to `place`. The new
     /// name survives a power failure only after [`SavedDirectory::keep_name`].
     ///
     /// # Errors
     /// When the disk is full or fails; `place` does not exist then.
-    pub fn publish(&self, parts: Parts, disk: &Disk, place: &Self) -> io::Result<SavedManifest> {
+    pub fn publish(
+        &self,
+        parts: Parts,
+        disk: &Disk,
+        place: &Self,
+        digests: Digests,
+    ) -> io::Result<SavedManifest> {
         early::start_writeback(&self.memory());
-        let memory = self.memory_files(&parts, MemoryFile::with_digest)?;
+        let memory = match digests {
+            Digests::Now => self.memory_files(&parts, MemoryFile::with_digest)?,
+            Digests::Later => self.memory_files(&parts, MemoryFile::with_inode)?,
+        };
         let manifest = SavedManifest::new(parts, memory);
-        self.write(&manifest)?;
         disk.sync()?;
+        // Last: a manifest that is found after a power failure shows that the rest is on disk, too.
+        self.write_synced(FILE, &manifest)?;
+        File::open(&self.0)?.sync_all()?;
         fs::rename(&self.0, &place.0)?;
         Ok(manifest)
     }

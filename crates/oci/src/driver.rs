@@ -97,7 +97,7 @@ struct Shared {
     snapshots: Mutex<HashMap<SnapshotId, Arc<RwLock<()>>>>,
     /// The memory files that were verified.
     verified: Mutex<HashSet<Stamp>>,
-    digests: Digests,
+    digests: Arc<Digests>,
     turns: Arc<Semaphore>,
     /// The running exports and imports.
     transfers: Transfers,
@@ -172,7 +172,7 @@ impl OciDriver {
             envd,
             snapshots: Mutex::default(),
             verified: Mutex::default(),
-            digests: Digests::default(),
+            digests: Arc::default(),
             turns: Arc::new(Semaphore::new(config.starts.max(1))),
             transfers: Transfers::default(),
             live: Mutex::new(HashMap::new()),

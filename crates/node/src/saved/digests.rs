@@ -3,34 +3,12 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 
-use super::{FILE, MemoryFile, Parts, SavedDirectory, SavedManifest, Stamp, Unreadable};
-use crate::disk::Disk;
+use super::{FILE, SavedDirectory, SavedManifest, Stamp, Unreadable};
 
 /// File name of a manifest that replaces the one in its directory.
 const NEXT: &str = "manifest.json.next";
 
 impl SavedDirectory {
-    /// Like [`SavedDirectory::publish`], without reading the memory back: the manifest has the inodes of its files, until
-    /// [`SavedDirectory::add_digests`].
-    ///
-    /// # Errors
-    /// When the disk is full or fails; `place` does not exist then.
-    pub fn publish_undigested(
-        &self,
-        parts: Parts,
-        disk: &Disk,
-        place: &Self,
-    ) -> io::Result<SavedManifest> {
-        // Before the manifest: one that is found after a power failure shows that the rest is on disk, too.
-        disk.sync()?;
-        let memory = self.memory_files(&parts, MemoryFile::with_inode)?;
-        let manifest = SavedManifest::new(parts, memory);
-        self.write_synced(FILE, &manifest)?;
-        File::open(&self.0)?.sync_all()?;
-        fs::rename(&self.0, &place.0)?;
-        Ok(manifest)
-    }
-
     /// Computes the digests that the manifest lacks, and replaces it. `going_on` fails when the work is cancelled.
     /// Returns the stamp of the files that were read; `None` if no digest was missing.
     ///
@@ -63,7 +41,7 @@ impl SavedDirectory {
         Ok(stamp)
     }
 
-    fn write_synced(&self, name: &str, manifest: &SavedManifest) -> io::Result<()> {
+    pub(super) fn write_synced(&self, name: &str, manifest: &SavedManifest) -> io::Result<()> {
         let mut file = File::create(self.0.join(name))?;
         file.write_all(&serde_json::to_vec_pretty(manifest)?)?;
         file.sync_all()

@@ -31,7 +31,7 @@ pub struct MemoryFile {
 pub enum Proof {
     /// The BLAKE3 digest of its content, in hexadecimal digits.
     Digest(String),
-    /// Its inode after it was synced to disk. The digest is not computed yet.
+    /// Its inode after its last write. The digest is not computed yet.
     Inode(Inode),
 }
 
@@ -66,7 +66,7 @@ impl MemoryFile {
         Ok(Self::digested(name, &hasher))
     }
 
-    /// Describes a file by its inode. It must be synced to disk.
+    /// Describes a file by its inode, after its last write.
     ///
     /// # Errors
     /// When it is missing, or not a regular file.

@@ -51,15 +51,18 @@ fn new(Fixture { disk, place, .. }: &Fixture) -> SavedDirectory {
     new
 }
 
-fn publish(fixture: &Fixture) -> SavedManifest {
+fn publish_with(fixture: &Fixture, digests: Digests) -> SavedManifest {
     let new = new(fixture);
-    new.publish(parts(), &fixture.disk, &fixture.place).unwrap()
+    let published = new.publish(parts(), &fixture.disk, &fixture.place, digests);
+    published.unwrap()
+}
+
+fn publish(fixture: &Fixture) -> SavedManifest {
+    publish_with(fixture, Digests::Now)
 }
 
 fn publish_undigested(fixture: &Fixture) -> SavedManifest {
-    let new = new(fixture);
-    let published = new.publish_undigested(parts(), &fixture.disk, &fixture.place);
-    published.unwrap()
+    publish_with(fixture, Digests::Later)
 }
 
 /// Flips a bit of the pages.

@@ -269,11 +269,14 @@ impl Save {
         let written = self.take(&new, then, since).and_then(|freeze| {
             let taken = since.elapsed();
             let parts = self.parts(freeze).map_err(failed("count the files"))?;
-            let manifest = match then {
-                Then::End => new.publish_undigested(parts, disk, place),
-                Then::Thaw(_) | Then::StayFrozen => new.publish(parts, disk, place),
+            // Nobody uses a paused sandbox before its resume. What uses a snapshot wants its digests.
+            let digests = match then {
+                Then::End => saved::Digests::Later,
+                Then::Thaw(_) | Then::StayFrozen => saved::Digests::Now,
             };
-            let manifest = manifest.map_err(failed("write what is saved"))?;
+            let manifest = new
+                .publish(parts, disk, place, digests)
+                .map_err(failed("write what is saved"))?;
             tracing::debug!(
                 sandbox.id = %self.manifest.id,
                 held_ms = begun.as_millis(),
@@ -282,7 +285,7 @@ impl Save {
                 "saved"
             );
             // Every byte was just read.
-            if manifest.has_digests()
+            if digests == saved::Digests::Now
                 && let Some(stamp) = manifest.stamp(place.directory())
             {
                 self.shared.note_verified(stamp);

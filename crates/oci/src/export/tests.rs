@@ -10,7 +10,7 @@ use shoal_core::id::ExecutionId;
 use shoal_core::resources::Resources;
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_node::disk::{Disk, DiskConfig};
-use shoal_node::saved::{Parts, SavedDirectory, SavedManifest};
+use shoal_node::saved::{Digests, Parts, SavedDirectory, SavedManifest};
 
 use super::receive::Received;
 use super::*;
@@ -58,7 +58,7 @@ impl Fixture {
             envd: "e".parse().unwrap(),
             resources: Resources::default(),
         };
-        let manifest = new.publish(parts, &disk, &place).unwrap();
+        let manifest = new.publish(parts, &disk, &place, Digests::Now).unwrap();
         fs::create_dir(data.path().join("into")).unwrap();
         Self {
             data,

@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
     use shoal_node::disk::{Disk, DiskConfig};
-    use shoal_node::saved::{Parts, SavedDirectory};
+    use shoal_node::saved::{Digests, Parts, SavedDirectory};
 
     fn runtime(name: &str, build: &str) -> RuntimeInfo {
         RuntimeInfo {
@@ -92,7 +92,7 @@ mod tests {
             envd: "e".parse().unwrap(),
             resources: Resources::default(),
         };
-        new.publish(parts, &disk, &place).unwrap()
+        new.publish(parts, &disk, &place, Digests::Now).unwrap()
     }
 
     #[test]
